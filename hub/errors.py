@@ -1,0 +1,117 @@
+"""Errors of the Hub, as they travel over HTTP.
+
+    HubError
+    ├── Unauthenticated     401  no credential, or one that the Hub does not know
+    ├── Forbidden           403  a known caller who may not do this
+    ├── BindingMismatch     403  the binding sent is not the one that holds
+    ├── MemoryDisabled      403  memory.enabled is false
+    ├── InvalidRequest      400  a malformed body, query, range or revision
+    ├── InvalidPath         400  a path that names no document
+    ├── Conflict            409  the revision moved; carries the one observed
+    ├── LimitExceeded       413  carries the limit's name, its value and the size found
+    ├── RejectedContent     422  the content guard refused; carries rule and line
+    ├── Undecodable         422  a stored file is not UTF-8
+    ├── Unavailable         503  the Hub cannot be reached or is stopping
+    └── StorageFailed       507  the file system refused; the old document stands
+
+The agent-side code cannot import this module (it runs alone, on the standard
+library); a test holds its table of codes against this one.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+JsonField = str | int | bool | None
+
+
+class HubError(Exception):
+    """Refuse a call, with a stable `code`, an HTTP `status` and further JSON `fields`."""
+
+    code: ClassVar[str] = "internal"
+    status: ClassVar[int] = 500
+
+    def __init__(self, message: str, **fields: JsonField) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fields = fields
+
+    def body(self) -> dict[str, dict[str, JsonField]]:
+        """Return the error as it is sent: `{"error": {"code", "message", …}}`."""
+        return {"error": {"code": self.code, "message": self.message, **self.fields}}
+
+
+class Unauthenticated(HubError):
+    """The call carried no credential, or one that the Hub does not know."""
+
+    code, status = "unauthenticated", 401
+
+
+class Forbidden(HubError):
+    """The caller is known and may not do this."""
+
+    code, status = "forbidden", 403
+
+
+class BindingMismatch(HubError):
+    """The binding sent is missing or is not the one that holds for this credential."""
+
+    code, status = "binding_mismatch", 403
+
+
+class MemoryDisabled(HubError):
+    """`memory.enabled` is false in the running Hub."""
+
+    code, status = "memory_disabled", 403
+
+
+class InvalidRequest(HubError):
+    """The body, query, range or revision is malformed."""
+
+    code, status = "invalid_request", 400
+
+
+class InvalidPath(HubError):
+    """The path does not name a document (DESIGN section 6, Paths)."""
+
+    code, status = "invalid_path", 400
+
+
+class Conflict(HubError):
+    """The document's revision is not the expected one; `revision` is the one observed."""
+
+    code, status = "conflict", 409
+
+    def __init__(self, message: str, *, revision: str) -> None:
+        super().__init__(message, revision=revision)
+        self.revision = revision
+
+
+class LimitExceeded(HubError):
+    """A limit is exceeded: `limit` names it, `maximum` and `size` are in its unit."""
+
+    code, status = "limit_exceeded", 413
+
+
+class RejectedContent(HubError):
+    """The content guard refused: `rule` and `line` say where, never the text matched."""
+
+    code, status = "rejected_content", 422
+
+
+class Undecodable(HubError):
+    """The stored file is not UTF-8 text."""
+
+    code, status = "undecodable", 422
+
+
+class Unavailable(HubError):
+    """The Hub cannot be reached, or is stopping."""
+
+    code, status = "unavailable", 503
+
+
+class StorageFailed(HubError):
+    """The file system refused a step of a write; the old document stands."""
+
+    code, status = "storage_failed", 507

@@ -1,0 +1,1 @@
+"""The only orchestrator: request, plan, files, process, session record; and the amux command."""

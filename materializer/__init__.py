@@ -1,0 +1,1 @@
+"""Put files where another user can use them, and build the agent-side CLI."""

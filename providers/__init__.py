@@ -1,0 +1,1 @@
+"""What amux knows of each coding agent, one pure file per agent."""

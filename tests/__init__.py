@@ -1,0 +1,1 @@
+"""Tests, mirroring the four packages; e2e/ runs the real agents."""
