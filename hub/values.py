@@ -29,7 +29,7 @@ class Scope:
 
     @property
     def folder(self) -> str:
-        """Return the folder below `<AMUX_HOME>/memory/`, derived here and never sent by a caller."""
+        """Return the folder below `<AMUX_HOME>/memory/`; a caller never names it."""
         if self.principal is None:
             return "global"
         return "users/" + hashlib.sha256(self.principal.encode()).hexdigest()
