@@ -1,0 +1,88 @@
+"""Errors of the launcher. Each has a stable `code` and a sentence that says what to do next.
+
+LaunchError
+├── AgentNotFound       the agent's command was not found, or the target cannot run it
+├── AgentFailed         the agent ended, or broke off its channel, before it was ready
+├── ChannelError        a broken frame, an error answer, or a deadline that passed
+├── MemoryNotIsolated   native memory could not be confirmed off (wraps the provider's error)
+├── CommandNotUsable    the agent-side command cannot be found or run by the target
+├── IsolationRefused    an isolated launch that cannot be made safely
+├── SessionNotFound     no record of that id
+├── SessionDamaged      a record that cannot be read
+├── SessionRunning      a live run of that session exists
+└── BadRequest          options that contradict each other or name what does not exist
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class LaunchError(Exception):
+    """amux could not do what was asked."""
+
+    code: ClassVar[str] = "launch_failed"
+
+
+class AgentNotFound(LaunchError):
+    """The agent's command was not found, or cannot be run by the target user."""
+
+    code = "agent_not_found"
+
+
+class AgentFailed(LaunchError):
+    """The agent ended or went silent before it was ready; carries the end of its stderr."""
+
+    code = "agent_failed"
+
+    def __init__(self, message: str, *, stderr: str = "") -> None:
+        super().__init__(f"{message}; the end of its stderr:\n{stderr}" if stderr else message)
+        self.stderr = stderr
+
+
+class ChannelError(LaunchError):
+    """The channel carried a broken frame or an error answer, or a deadline passed."""
+
+    code = "channel"
+
+
+class MemoryNotIsolated(LaunchError):
+    """Memory is bound, and the agent's native memory could not be confirmed off."""
+
+    code = "native_memory_not_confirmed"
+
+
+class CommandNotUsable(LaunchError):
+    """The agent-side command cannot be found or run by the target user."""
+
+    code = "memory_command_not_usable"
+
+
+class IsolationRefused(LaunchError):
+    """The isolated launch cannot be made safely on this machine or with these options."""
+
+    code = "isolation_refused"
+
+
+class SessionNotFound(LaunchError):
+    """There is no session record of that id."""
+
+    code = "session_not_found"
+
+
+class SessionDamaged(LaunchError):
+    """The session record cannot be read; no other record is touched."""
+
+    code = "session_damaged"
+
+
+class SessionRunning(LaunchError):
+    """The session has a live run already."""
+
+    code = "session_running"
+
+
+class BadRequest(LaunchError):
+    """The options contradict each other, or name something that does not exist."""
+
+    code = "bad_request"

@@ -1,0 +1,47 @@
+"""What a Runtime asks for: a fresh launch, or the resume of a session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from providers.base import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provision:
+    """Copy `source` (readable by the service) to `target`, a path below the target's home."""
+
+    source: Path
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRequest:
+    """Ask for an agent.
+
+    `arguments` are the agent's own. `principal` is an id or alias; None is the caller's own.
+    `cwd` None is the caller's folder, or the target's home where isolated. `environment` is the
+    caller's; `pass_names` are let through the isolated allow-list. `session` resumes that session
+    (then `provider` and `principal` are the record's). `kind` says what started it.
+    """
+
+    provider: str = ""
+    arguments: tuple[str, ...] = ()
+    mode: Mode = Mode.STREAM
+    principal: str | None = None
+    cwd: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    pass_names: tuple[str, ...] = ()
+    user: str | None = None
+    private_home: Path | None = None
+    provide: tuple[Provision, ...] = ()
+    start_hub: bool = True
+    executable: Path | None = None
+    session: str | None = None
+    fork: bool = False
+    kind: str = "conversation"

@@ -1,0 +1,70 @@
+"""What is put where another user can use it: planned files, the target's identity, the manifest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXECUTABLE_MODE: Final = 0o555
+PRIVATE_MODE: Final = 0o400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedFile:
+    """One file of a run, below its `agent-config/memory/` folder.
+
+    `name` is a single path segment. An `executable` file is 0555 and stays the service's;
+    any other is 0400 and belongs to the target, since it may hold a credential.
+    """
+
+    name: str
+    content: bytes
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """A UNIX identity, complete: what a process of this account is started with."""
+
+    user: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+    shell: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestEntry:
+    """One file as it was put there: absolute path, permission bits, owner, SHA-256 of the bytes."""
+
+    path: Path
+    mode: int
+    uid: int
+    gid: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPaths:
+    """Where one run's files are, known before anything is made.
+
+    `config` is `<run>/agent-config/memory`; `commands` is the folder below it that holds
+    `amux` and nothing else, for PATH; `work` is the only folder that the agent may write to.
+    """
+
+    run: Path
+    config: Path
+    commands: Path
+    work: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """Everything that was put in place for one run."""
+
+    paths: RunPaths
+    entries: tuple[ManifestEntry, ...]

@@ -1,0 +1,243 @@
+"""What a provider is: the plugin that knows one agent.
+
+A provider is pure. It computes plans from values and asks the agent questions over a
+channel that it is handed; it opens no file, starts no process, reads no clock and no
+environment. The launcher carries its answers through, in this order:
+
+    questions(request)            which files the launcher should read for it
+    plan(request, grant, facts)   a LaunchPlan, or a Preflight that must be answered first
+    confirm(channel, …)           on a preflight's channel: is native memory off?
+    control(channel, …)           on the agent's own channel: the same, and the handshake
+    observe(message, …)           on each later message: does it contradict what was confirmed?
+
+Register a provider through the entry-point group `amux.providers`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from materializer.values import PlannedFile
+
+JsonObject: TypeAlias = dict[str, Any]
+
+
+class Mode(StrEnum):
+    """Who talks to the agent.
+
+    STREAM: the supervisor, over a structured channel. TERMINAL: a person, on the agent's own
+    screen. PASSTHROUGH: a program or pipe; stdio is handed through untouched.
+    """
+
+    STREAM = "stream"
+    TERMINAL = "terminal"
+    PASSTHROUGH = "passthrough"
+
+
+class Tools(StrEnum):
+    """How the agent reaches memory: MCP tools, the `amux memory` command, or not at all."""
+
+    MCP = "mcp"
+    CLI = "cli"
+    NONE = "none"
+
+
+class Framing(StrEnum):
+    """What a channel carries: JSON-RPC lines, other JSON lines, plain lines, or raw bytes."""
+
+    JSON_RPC = "json-rpc"
+    JSON_LINES = "json-lines"
+    LINES = "lines"
+    RAW = "raw"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What the provider can do. `missing` names, for people, what a bound launch would lack."""
+
+    memory: bool
+    tools: Tools
+    modes: frozenset[Mode]
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeResume:
+    """Which native conversation to continue, and whether as a fork of it."""
+
+    native_id: str
+    fork: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRequest:
+    """What a provider may know of a launch. Paths are absolute and as the target sees them.
+
+    `command` starts the agent (interpreter and script where the agent is a script).
+    `environment` is the agent's, before the provider's own additions.
+    """
+
+    command: tuple[str, ...]
+    version: str
+    arguments: tuple[str, ...]
+    mode: Mode
+    cwd: str
+    home: str
+    environment: Mapping[str, str]
+    resume: NativeResume | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """Memory for one launch. `instructions` is set on a resume: the frozen text, byte for byte.
+
+    `cli` is the argv of the agent-side command, `connection` the path of its connection file,
+    `config` and `work` the run's folders (`materializer.values.RunPaths`).
+    """
+
+    binding: str
+    protocol: str
+    tools: Tools
+    cli: tuple[str, ...]
+    connection: str
+    config: str
+    work: str
+    instructions: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One native control, and what the agent itself answered about it."""
+
+    control: str
+    observed: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmed:
+    """What a conversation with the agent established.
+
+    `instructions` is the merged text that the session freezes, `native_id` the agent's own id
+    of the conversation, where it has one by now.
+    """
+
+    evidence: tuple[Evidence, ...] = ()
+    instructions: str | None = None
+    native_id: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preflight:
+    """A short run of the same binary that must confirm the controls before the agent starts.
+
+    `remember` digests everything that the answer depends on; the launcher keeps the answer under
+    it. None: ask each time.
+    """
+
+    argv: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    framing: Framing
+    files: tuple[PlannedFile, ...] = ()
+    remember: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchPlan:
+    """How to start the agent.
+
+    `environment` is added to the request's, `without` removed from it. `server` is the argv of a
+    second process that must run beside the agent (an app-server beside its screen); the channel
+    is then the server's.
+    """
+
+    argv: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+    without: frozenset[str] = frozenset()
+    files: tuple[PlannedFile, ...] = ()
+    framing: Framing = Framing.RAW
+    server: tuple[str, ...] | None = None
+    instructions: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the launcher read for a provider: file contents by path; None where there is no file."""
+
+    files: Mapping[str, bytes | None] = field(default_factory=dict)
+
+
+class Channel(Protocol):
+    """A structured conversation with a running agent. Deadlines are in seconds from now."""
+
+    def request(self, method: str, params: JsonObject, *, deadline: float) -> JsonObject:
+        """Send a JSON-RPC request and return its result."""
+        ...
+
+    def notify(self, method: str, params: JsonObject | None = None) -> None:
+        """Send a JSON-RPC notification."""
+        ...
+
+    def send(self, message: JsonObject) -> None:
+        """Send one JSON line."""
+        ...
+
+    def receive(self, *, deadline: float) -> JsonObject:
+        """Return the next JSON line that is not an answer to a request."""
+        ...
+
+
+class Provider(ABC):
+    """Knows one agent. Instances hold no state; each method computes from its arguments."""
+
+    name: ClassVar[str]
+    executable: ClassVar[str]
+    capabilities: ClassVar[Capabilities]
+
+    @abstractmethod
+    def version(self, output: str) -> str:
+        """Return the version in what `<command> --version` printed; raise UnknownVersion."""
+
+    def questions(self, request: AgentRequest) -> tuple[str, ...]:
+        """Name the absolute paths whose content the plan depends on."""
+        del request
+        return ()
+
+    def native_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
+        """Find a resume or fork of a native conversation among the agent's own arguments."""
+        del arguments
+        return None
+
+    @abstractmethod
+    def plan(
+        self,
+        request: AgentRequest,
+        grant: Grant | None,
+        facts: Facts,
+        confirmed: Confirmed | None = None,
+    ) -> LaunchPlan | Preflight:
+        """Compute how to start the agent; `confirmed` is a preflight's outcome."""
+
+    def confirm(self, channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
+        """Ask a preflight's agent for the controls; raise NotConfirmed with its own answer."""
+        raise NotImplementedError(self.name)
+
+    def control(
+        self, channel: Channel, request: AgentRequest, grant: Grant | None, plan: LaunchPlan
+    ) -> Confirmed:
+        """Do the handshake on the agent's channel and confirm the controls."""
+        del channel, request, grant
+        return Confirmed(instructions=plan.instructions)
+
+    def observe(self, message: JsonObject) -> tuple[Evidence, ...]:
+        """Read evidence in a later message of the channel; raise NotConfirmed if it contradicts."""
+        del message
+        return ()

@@ -1,0 +1,60 @@
+"""Errors of providers.
+
+ProviderError
+├── UnknownProvider    no entry point of that name, or one that failed to load
+├── UnknownVersion     what the agent printed holds no version
+├── UnsupportedVersion the guarantees of a bound launch were not shown for this version
+├── NotConfirmed       the agent's own answer does not say that native memory is off
+├── BadArguments       the caller's own arguments cannot be merged with ours
+└── UnsupportedMode    the provider cannot run the agent in this mode
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ProviderError(Exception):
+    """Say what was found and what to do; `code` is stable."""
+
+    code: ClassVar[str] = "provider"
+
+
+class UnknownProvider(ProviderError):
+    """No provider of that name can be loaded."""
+
+    code = "unknown_provider"
+
+
+class UnknownVersion(ProviderError):
+    """What the agent printed holds no version."""
+
+    code = "unknown_version"
+
+
+class UnsupportedVersion(ProviderError):
+    """The guarantees of a bound launch were not shown for this version."""
+
+    code = "unsupported_version"
+
+
+class NotConfirmed(ProviderError):
+    """The agent's own answer does not say that its native memory is off; `answer` holds it."""
+
+    code = "native_memory_not_confirmed"
+
+    def __init__(self, message: str, *, answer: str) -> None:
+        super().__init__(f"{message}; the agent answered: {answer}")
+        self.answer = answer
+
+
+class BadArguments(ProviderError):
+    """The caller's own arguments cannot be merged with the launch's."""
+
+    code = "bad_arguments"
+
+
+class UnsupportedMode(ProviderError):
+    """The provider cannot run the agent in this mode."""
+
+    code = "unsupported_mode"
