@@ -1,0 +1,1 @@
+"""Run a real agent against a scripted model on loopback and print what was seen."""
