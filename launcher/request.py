@@ -27,7 +27,8 @@ class LaunchRequest:
     `arguments` are the agent's own. `principal` is an id or alias; None is the caller's own.
     `cwd` None is the caller's folder, or the target's home where isolated. `environment` is the
     caller's; `pass_names` are let through the isolated allow-list. `session` resumes that session
-    (then `provider` and `principal` are the record's). `kind` says what started it.
+    (then `provider` and `principal` are the record's). `kind` says what started it. `options` are
+    the provider's own (`providers.base.Provider.options`); an unknown one is refused.
     """
 
     provider: str = ""
@@ -45,3 +46,4 @@ class LaunchRequest:
     session: str | None = None
     fork: bool = False
     kind: str = "conversation"
+    options: Mapping[str, str] = field(default_factory=dict)

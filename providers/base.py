@@ -80,7 +80,8 @@ class AgentRequest:
     """What a provider may know of a launch. Paths are absolute and as the target sees them.
 
     `command` starts the agent (interpreter and script where the agent is a script).
-    `environment` is the agent's, before the provider's own additions.
+    `environment` is the agent's, before the provider's own additions; `options` are among those
+    that the provider declares.
     """
 
     command: tuple[str, ...]
@@ -91,6 +92,7 @@ class AgentRequest:
     home: str
     environment: Mapping[str, str]
     resume: NativeResume | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +181,7 @@ class Channel(Protocol):
     """A structured conversation with a running agent. Deadlines are in seconds from now."""
 
     def request(self, method: str, params: JsonObject, *, deadline: float) -> JsonObject:
-        """Send a JSON-RPC request and return its result."""
+        """Send a JSON-RPC request and return its result; raise RequestRefused for an error."""
         ...
 
     def notify(self, method: str, params: JsonObject | None = None) -> None:
@@ -201,6 +203,8 @@ class Provider(ABC):
     name: ClassVar[str]
     executable: ClassVar[str]
     capabilities: ClassVar[Capabilities]
+    options: ClassVar[Mapping[str, str]] = {}
+    """Options of a launch that this provider alone knows: name, and one line for people."""
 
     @abstractmethod
     def version(self, output: str) -> str:

@@ -5,6 +5,7 @@ ProviderError
 ├── UnknownVersion     what the agent printed holds no version
 ├── UnsupportedVersion the guarantees of a bound launch were not shown for this version
 ├── NotConfirmed       the agent's own answer does not say that native memory is off
+├── RequestRefused     the agent answered a request on its channel with an error
 ├── BadArguments       the caller's own arguments cannot be merged with ours
 └── UnsupportedMode    the provider cannot run the agent in this mode
 """
@@ -45,6 +46,18 @@ class NotConfirmed(ProviderError):
 
     def __init__(self, message: str, *, answer: str) -> None:
         super().__init__(f"{message}; the agent answered: {answer}")
+        self.answer = answer
+
+
+class RequestRefused(ProviderError):
+    """The agent answered a request on its channel with an error; channels raise it."""
+
+    code = "request_refused"
+
+    def __init__(self, method: str, *, number: int, answer: str) -> None:
+        super().__init__(f"the agent refused {method} ({number}): {answer}")
+        self.method = method
+        self.number = number
         self.answer = answer
 
 
