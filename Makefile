@@ -1,0 +1,58 @@
+# Two commands matter: `make demo` does the main job on a fresh machine, `make test` passes every test.
+PYTHON ?= python3.11
+BIN := .venv/bin
+AGENTS := $(notdir $(patsubst %/package.json,%,$(wildcard fixtures/agents/*/package.json)))
+DEMO_AGENTS := codex-0.153.4 claude-2.1.332 pi-0.74.2
+# What the tests drive besides Python and Node: a tracer, network namespaces, a benchmark peer.
+SYSTEM_PACKAGES := strace iproute2
+
+.PHONY: help setup agents demo test lint bench system clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    set everything up and run the main job: three real agents, one memory"
+	@echo "make test    set everything up, lint, and run every test"
+	@echo "make setup   the virtual environment with amux and its tools"
+	@echo "make agents  the pinned real agents, below fixtures/agents/"
+	@echo "make bench   the benchmarks, each a ratio in one run"
+
+setup: .venv/.amux-installed
+
+.venv/.amux-installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,claude-sdk]'
+	@touch $@
+
+agents: $(foreach agent,$(AGENTS),fixtures/agents/$(agent)/node_modules/.amux-installed)
+
+fixtures/agents/%/node_modules/.amux-installed: fixtures/agents/%/package-lock.json
+	@echo "installing $*"
+	@cd fixtures/agents/$* && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@cd fixtures/agents/$* && for script in node_modules/@anthropic-ai/claude-code/install.cjs; do \
+		if [ -f "$$script" ]; then node "$$script"; fi; done
+	@touch $@
+
+system:
+	@missing=""; for package in $(SYSTEM_PACKAGES); do \
+		dpkg-query -W -f='$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$package"; done; \
+	if [ -n "$$missing" ]; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; fi
+
+demo: setup $(foreach agent,$(DEMO_AGENTS),fixtures/agents/$(agent)/node_modules/.amux-installed)
+	$(BIN)/amux demo --agents fixtures/agents
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: setup agents system lint
+	$(BIN)/pytest
+
+bench: setup agents
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf fixtures/agents/*/node_modules

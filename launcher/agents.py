@@ -1,0 +1,132 @@
+"""Find the agent's command and its version.
+
+An npm agent is a script whose first line names Node through `env`. Both are resolved to absolute
+paths, so that what was looked at is what runs, whatever PATH the agent gets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from launcher.errors import AgentNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FIRST_LINE_BYTES: Final = 256
+BATCH_ENDINGS: Final = frozenset({".bat", ".cmd", ".ps1"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCommand:
+    """How to start an agent: `argv` with absolute paths, and the folders that join PATH."""
+
+    argv: tuple[str, ...]
+    folders: tuple[str, ...]
+
+    @property
+    def program(self) -> Path:
+        """Return the agent's own file, not its interpreter."""
+        return Path(self.argv[-1])
+
+
+def find_agent(name: str, *, search_path: str, given: Path | None = None) -> AgentCommand:
+    """Find `name` on `search_path`, or take the `given` file.
+
+    Raises AgentNotFound saying what was looked for and where.
+    """
+    if given is not None:
+        found = str(given.absolute())
+        if not os.access(found, os.X_OK) or not given.is_file():
+            message = f"{found} is not an executable file; name the {name} command itself"
+            raise AgentNotFound(message)
+    else:
+        found = shutil.which(name, path=search_path) or ""
+        if not found:
+            message = (
+                f"no `{name}` on PATH ({search_path}); install the agent, add its folder to PATH, "
+                "or name it with --executable"
+            )
+            raise AgentNotFound(message)
+        found = os.path.abspath(found)  # noqa: PTH100  # resolve() would lose a wrapper's name
+    if Path(found).suffix.lower() in BATCH_ENDINGS:
+        message = f"{found} is a batch file; name the program that it starts with --executable"
+        raise AgentNotFound(message)
+    interpreter = _interpreter(found, search_path)
+    folder = str(Path(found).parent)
+    if interpreter is None:
+        return AgentCommand(argv=(found,), folders=(folder,))
+    folders = tuple(dict.fromkeys((folder, str(Path(interpreter[0]).parent))))
+    return AgentCommand(argv=(*interpreter, found), folders=folders)
+
+
+def _interpreter(found: str, search_path: str) -> tuple[str, ...] | None:
+    """Return the absolute argv of the program in a script's first line; None for a binary."""
+    with Path(found).open("rb") as file:
+        first = file.readline(FIRST_LINE_BYTES)
+    if not first.startswith(b"#!"):
+        return None
+    words = first[2:].decode(errors="replace").split()
+    if words and Path(words[0]).name == "env":
+        words = [word for word in words[1:] if word != "-S"]
+        if not words:
+            message = f"the first line of {found} names no interpreter"
+            raise AgentNotFound(message)
+        program = shutil.which(words[0], path=search_path)
+        if program is None:
+            message = f"{found} needs `{words[0]}`, which is not on PATH ({search_path})"
+            raise AgentNotFound(message)
+        return (str(Path(program).absolute()), *words[1:])
+    if not words or not os.access(words[0], os.X_OK):
+        message = f"the first line of {found} names an interpreter that cannot be run: {words}"
+        raise AgentNotFound(message)
+    return tuple(words)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionCache:
+    """Remember what `--version` printed, by the program file's identity.
+
+    `path` is a JSON file of ours; a missing or broken one is an empty cache.
+    """
+
+    path: Path
+
+    def output(self, command: AgentCommand, ask: Callable[[tuple[str, ...]], str]) -> str:
+        """Return what `<command> --version` printed, asking only for a file not seen before."""
+        info = command.program.stat()
+        real = os.path.realpath(command.program)
+        key = f"{real}:{info.st_ino}:{info.st_size}:{info.st_mtime_ns}"
+        known = self._load()
+        if key in known:
+            return known[key]
+        printed = ask((*command.argv, "--version"))
+        self._save({**known, key: printed})
+        return printed
+
+    def _load(self) -> dict[str, str]:
+        try:
+            loaded = json.loads(self.path.read_text())
+        except (OSError, ValueError):
+            return {}
+        if not isinstance(loaded, dict):
+            return {}
+        return {str(key): value for key, value in loaded.items() if isinstance(value, str)}
+
+    def _save(self, known: dict[str, str]) -> None:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = self.path.with_name(f".{self.path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+        fresh.write_text(json.dumps(known, indent=1))
+        fresh.replace(self.path)
+
+
+def version_in(printed: str) -> str | None:
+    """Return the first dotted version number in a program's output."""
+    found = re.search(r"\b\d+\.\d+(?:\.\d+)?(?:-[0-9A-Za-z.]+)?\b", printed)
+    return found.group() if found else None

@@ -1,0 +1,27 @@
+"""The `amux` command: agent-side verbs go straight through, everything else is click.
+
+An agent runs `amux memory …` many times in one conversation, so those two verbs are reached
+before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+AGENT_SIDE: Final = frozenset({"memory", "mcp"})
+
+
+def main() -> int:
+    """Run the command named in `sys.argv` and return its exit status."""
+    if len(sys.argv) > 1 and sys.argv[1] in AGENT_SIDE:
+        from materializer.agentside.main import main as agent_side  # noqa: PLC0415  # start-up time
+
+        return agent_side(sys.argv[1:])
+    from launcher.cli import main as people_side  # noqa: PLC0415  # start-up time
+
+    return people_side()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
