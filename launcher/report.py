@@ -27,7 +27,8 @@ class LaunchReport:
 
     `binding` is None for an unbound session; `unbound` then says why. `tools` is `mcp`, `cli` or
     `none`. `controls` lists each native control with the evidence seen. `missing` names the
-    capabilities that the provider lacks. `isolation` is `none`, `private-home (weak)` or `user NAME`.
+    capabilities that the provider lacks. `isolation` is `none`,
+    `private-home (weak)` or `user NAME`.
     """
 
     session: str

@@ -91,6 +91,7 @@ class AgentRequest:
     cwd: str
     home: str
     environment: Mapping[str, str]
+    fresh_id: str = ""
     resume: NativeResume | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -157,7 +158,7 @@ class LaunchPlan:
 
     `environment` is added to the request's, `without` removed from it. `server` is the argv of a
     second process that must run beside the agent (an app-server beside its screen); the channel
-    is then the server's.
+    is then the server's. `instructions` and `native_id` where they are known before the start.
     """
 
     argv: tuple[str, ...]
@@ -167,6 +168,7 @@ class LaunchPlan:
     framing: Framing = Framing.RAW
     server: tuple[str, ...] | None = None
     instructions: str | None = None
+    native_id: str | None = None
     warnings: tuple[str, ...] = ()
 
 
