@@ -1,0 +1,62 @@
+"""The fixed text that tells an agent how to use memory (DESIGN section 8).
+
+It depends on nothing but the kind of tools at hand, so that it stands in the prompt's
+prefix unchanged from launch to launch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib import resources
+from typing import Final, Literal
+
+from jinja2 import Environment, StrictUndefined
+
+VERSION: Final = "1"
+"""Raised by one with each change of a rendered text; a session keeps the text it began with."""
+
+MAX_BYTES: Final = 2048
+
+Tools = Literal["mcp", "cli"]
+
+_VERBS: Final[dict[Tools, dict[str, str]]] = {
+    "mcp": {
+        "search": "`amux_memory_search`",
+        "read": "`amux_memory_get`",
+        "save": "`amux_memory_upsert`",
+        "forget": "`amux_memory_forget`",
+    },
+    "cli": {
+        "search": "`amux memory search`",
+        "read": "`amux memory show`",
+        "save": "`amux memory upsert`",
+        "forget": "`amux memory forget`",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolText:
+    """A rendered protocol: its text, the version of its wording, the SHA-256 of its UTF-8 bytes."""
+
+    text: str
+    version: str
+    digest: str
+
+
+def render(tools: Tools) -> ProtocolText:
+    """Return the protocol for an agent that reaches memory by MCP or by the command line."""
+    source = resources.files("launcher").joinpath("protocol.md.j2").read_text("utf-8")
+    environment = Environment(
+        autoescape=False,  # noqa: S701  # Markdown for a model, from constants only
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    text = environment.from_string(source).render(mcp=tools == "mcp", **_VERBS[tools])
+    return ProtocolText(
+        text=text.strip() + "\n",
+        version=VERSION,
+        digest=hashlib.sha256((text.strip() + "\n").encode()).hexdigest(),
+    )

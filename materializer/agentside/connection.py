@@ -1,0 +1,86 @@
+"""Which Hub this process may talk to, and with which credential.
+
+Inside a launch (`AMUX_MEMORY_BINDING` or `AMUX_CONNECTION` is set, even to nothing) it is
+the connection of that launch or none; outside, the user's own. There is no other fallback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from materializer.agentside.errors import Failure
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BINDING = "AMUX_MEMORY_BINDING"
+CONNECTION = "AMUX_CONNECTION"
+HOME = "AMUX_HOME"
+SCHEMA = 1
+MAX_FILE = 256 * 1024
+
+
+class Connection:
+    """Where the Hub is (`unix:/abs` or `https://…`), the credential, and the frozen binding."""
+
+    __slots__ = ("binding", "ca_pem", "token", "url")
+
+    def __init__(self, *, url: str, token: str, ca_pem: str | None, binding: str | None) -> None:
+        self.url = url
+        self.token = token
+        self.ca_pem = ca_pem
+        self.binding = binding
+
+
+def find_connection(environ: Mapping[str, str]) -> Connection:
+    """Return the one connection that holds here; refuse rather than fall back."""
+    if BINDING in environ or CONNECTION in environ:
+        path = environ.get(CONNECTION, "")
+        if not path:
+            raise Failure(
+                "no_connection",
+                f"This launch has no memory connection ({CONNECTION} is not set); a user's own"
+                " credential is never used inside a launch.",
+            )
+        return _read(path, environ.get(BINDING), inside=True)
+    home = environ.get(HOME) or os.path.join(os.path.expanduser("~"), ".amux")
+    return _read(os.path.join(home, "connections", "user.json"), None, inside=False)
+
+
+def _read(path: str, binding: str | None, *, inside: bool) -> Connection:
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_FILE)
+    except FileNotFoundError as error:
+        if inside:
+            raise _unreadable(path, error.strerror or "not found") from error
+        raise Failure(
+            "unavailable",
+            f"There is no connection to a Hub yet ({path} does not exist): start one with"
+            " `amux hub serve`, or enrol with `amux hub connect`.",
+        ) from error
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, getattr(error, "strerror", None) or str(error)) from error
+    try:
+        fields = json.loads(raw)
+        url, token, ca_pem = fields["url"], fields["token"], fields.get("ca_pem")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _unreadable(path, "it is not a connection file") from error
+    if fields.get("schema") != SCHEMA:
+        raise _unreadable(path, "it was written by another version of amux")
+    if not (_plain(url) and _plain(token) and (ca_pem is None or isinstance(ca_pem, str))):
+        raise _unreadable(path, "it is not a connection file")
+    if binding is not None and not _plain(binding):
+        raise Failure("no_connection", f"The value of {BINDING} is not a binding.")
+    return Connection(url=url, token=token, ca_pem=ca_pem, binding=binding)
+
+
+def _unreadable(path: str, reason: str) -> Failure:
+    return Failure("no_connection", f"The connection file {path} cannot be used: {reason}.")
+
+
+def _plain(value: object) -> bool:
+    """Tell whether a value can stand in one HTTP header line as it is."""
+    return isinstance(value, str) and value.isascii() and value.isprintable() and value != ""

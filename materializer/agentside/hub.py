@@ -1,0 +1,53 @@
+"""The Hub's memory calls, as plain functions on JSON objects."""
+
+from __future__ import annotations
+
+import json
+
+from materializer.agentside.errors import Failure
+from materializer.agentside.transport import Exchange
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from materializer.agentside.connection import Connection
+
+OK = 200
+
+
+def call(
+    connection: Connection,
+    verb: str,
+    fields: dict[str, object],
+    exchange: Exchange | None = None,
+) -> dict[str, object]:
+    """POST to `/v1/memory/<verb>` and return the answer's object, or raise the Hub's error."""
+    try:
+        body = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError as error:
+        raise Failure(
+            "invalid_request", "The text holds half a character (a surrogate)."
+        ) from error
+    exchange = exchange or Exchange(connection)
+    return _object(*exchange.send("POST", f"/v1/memory/{verb}", body))
+
+
+def capability(connection: Connection, exchange: Exchange | None = None) -> dict[str, object]:
+    """Return what the Hub grants this caller now; refused as the data calls would be."""
+    exchange = exchange or Exchange(connection)
+    return _object(*exchange.send("GET", "/v1/memory/capability"))
+
+
+def _object(status: int, body: bytes) -> dict[str, object]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Failure("internal", f"The Hub answered {status} with something that is not JSON.")
+    if status == OK:
+        return found
+    error = found.get("error")
+    if not isinstance(error, dict):
+        raise Failure("internal", f"The Hub answered {status} without an error that amux knows.")
+    further = {str(k): v for k, v in error.items() if k not in ("code", "message")}
+    raise Failure(str(error.get("code")), str(error.get("message")), **further)

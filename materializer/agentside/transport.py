@@ -1,0 +1,236 @@
+"""One HTTP/1.1 exchange with the Hub, over its Unix socket or over TLS.
+
+Written by hand since `http.client` alone costs three times the start of the interpreter.
+A Hub that does not answer is told from one that is slow: after `PATIENCE` without an
+answer its health is asked on a second connection, so that a dead Hub fails within two
+seconds and a slow disk does not.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+
+from materializer.agentside import VERSION
+from materializer.agentside.errors import Failure
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from materializer.agentside.connection import Connection
+
+CONNECT = 1.2  # seconds to a connected, for TLS also verified, socket
+PATIENCE = 1.2  # seconds without an answer before health is asked
+HEALTH = 0.4  # seconds for that question
+LONGEST = 30.0  # seconds for one exchange with a living Hub
+MAX_HEAD = 64 * 1024
+MAX_ANSWER = 1024 * 1024
+SOCKET_NAME = 107  # bytes that fit into a Unix socket's address
+SANDBOX = "CODEX_SANDBOX_NETWORK_DISABLED"
+UNCERTAIN = " A write may or may not have been done: read the document again before repeating it."
+
+
+class Exchange:
+    """One request on one connection; `abandon` ends it from another thread."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._socket: socket.socket | None = None
+        self._abandoned = False
+
+    def abandon(self) -> None:
+        """End the exchange: `send` then raises `Failure`."""
+        self._abandoned = True
+        if self._socket is not None:
+            try:
+                self._socket.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def send(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        """Return the status and the body of the answer."""
+        began = time.monotonic()
+        try:
+            channel, host = _open(self._connection, CONNECT)
+        except OSError as error:
+            raise _unreachable(self._connection, error) from error
+        self._socket = channel
+        with channel:
+            if self._abandoned:
+                raise Failure("unavailable", "The call was cancelled.")
+            try:
+                channel.settimeout(PATIENCE)
+                channel.sendall(_request(self._connection, method, path, host, body))
+                return _answer(_Reader(channel, self._connection, began))
+            except OSError as error:
+                raise Failure(
+                    "unavailable", f"The Hub ended the connection ({error}).{UNCERTAIN}"
+                ) from error
+
+
+class _Reader:
+    """Bytes from the Hub, with the two waits of this module."""
+
+    def __init__(self, channel: socket.socket, connection: Connection, began: float) -> None:
+        self._channel = channel
+        self._connection = connection
+        self._began = began
+        self._rest = b""
+
+    def more(self) -> bool:
+        """Wait for more bytes; return False at the end of the stream."""
+        while True:
+            try:
+                piece = self._channel.recv(65536)
+            except socket.timeout as error:
+                late = time.monotonic() - self._began > LONGEST
+                if late or not _alive(self._connection):
+                    raise Failure("unavailable", f"The Hub does not answer.{UNCERTAIN}") from error
+                continue
+            self._rest += piece
+            return piece != b""
+
+    def until(self, mark: bytes) -> bytes:
+        """Return everything before `mark`, and step over it."""
+        while mark not in self._rest:
+            if len(self._rest) > MAX_HEAD or not self.more():
+                raise _garbled()
+        found, _, self._rest = self._rest.partition(mark)
+        return found
+
+    def exactly(self, size: int) -> bytes:
+        """Return the next `size` bytes."""
+        if size > MAX_ANSWER:
+            raise _garbled()
+        while len(self._rest) < size:
+            if not self.more():
+                raise _garbled()
+        found, self._rest = self._rest[:size], self._rest[size:]
+        return found
+
+    def everything(self) -> bytes:
+        """Return all bytes up to the end of the stream."""
+        while self.more():
+            if len(self._rest) > MAX_ANSWER:
+                raise _garbled()
+        return self._rest
+
+
+def _request(connection: Connection, method: str, path: str, host: str, body: bytes) -> bytes:
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        f"Host: {host}",
+        f"User-Agent: amux-agentside/{VERSION}",
+        f"Authorization: Bearer {connection.token}",
+        "Accept: application/json",
+        "Connection: close",
+    ]
+    if connection.binding is not None:
+        lines.append(f"Amux-Memory-Binding: {connection.binding}")
+    if method == "POST":
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii") + body
+
+
+def _answer(reader: _Reader) -> tuple[int, bytes]:
+    status = 0
+    while status < 200:  # noqa: PLR2004  # 1xx answers announce the real one
+        head = reader.until(b"\r\n\r\n").decode("latin-1").split("\r\n")
+        words = head[0].split(" ")
+        if not words[0].startswith("HTTP/1.") or len(words) < 2 or not words[1].isdigit():  # noqa: PLR2004
+            raise _garbled()
+        status = int(words[1])
+    headers = {}
+    for line in head[1:]:
+        name, _, value = line.partition(":")
+        headers[name.strip().lower()] = value.strip()
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        return status, _chunks(reader)
+    length = headers.get("content-length")
+    if length is None:
+        return status, reader.everything()
+    if not length.isdigit():
+        raise _garbled()
+    return status, reader.exactly(int(length))
+
+
+def _chunks(reader: _Reader) -> bytes:
+    found = b""
+    while len(found) <= MAX_ANSWER:
+        try:
+            size = int(reader.until(b"\r\n").partition(b";")[0], 16)
+        except ValueError as error:
+            raise _garbled() from error
+        if size <= 0:
+            return found
+        found += reader.exactly(size)
+        reader.exactly(2)
+    raise _garbled()
+
+
+def _alive(connection: Connection) -> bool:
+    """Ask for the Hub's health on a connection of its own."""
+    try:
+        channel, host = _open(connection, HEALTH)
+        with channel:
+            channel.settimeout(HEALTH)
+            channel.sendall(f"GET /v1/health HTTP/1.1\r\nHost: {host}\r\n\r\n".encode("ascii"))
+            return channel.recv(1) != b""
+    except OSError:
+        return False
+
+
+def _open(connection: Connection, timeout: float) -> tuple[socket.socket, str]:
+    """Connect, and name the host that the request is for."""
+    kind, _, place = connection.url.partition(":")
+    if kind == "unix" and place.startswith("/"):
+        return _open_unix(place, timeout), "localhost"
+    if kind == "https" and place.startswith("//"):
+        from materializer.agentside.tls import open_tls  # noqa: PLC0415  # ssl costs 8 ms
+
+        return open_tls(place[2:].rstrip("/"), connection.ca_pem, timeout)
+    raise Failure(
+        "no_connection",
+        "The connection file names a Hub that is neither at unix:/… nor at https://…; plain"
+        " http is refused, since any local user could answer there.",
+    )
+
+
+def _open_unix(path: str, timeout: float) -> socket.socket:
+    folder = -1
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        channel.settimeout(timeout)
+        if len(os.fsencode(path)) > SOCKET_NAME:
+            folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            path = f"/proc/self/fd/{folder}/{os.path.basename(path)}"
+        channel.connect(path)
+    except BaseException:
+        channel.close()
+        raise
+    finally:
+        if folder >= 0:
+            os.close(folder)
+    return channel
+
+
+def _unreachable(connection: Connection, error: OSError) -> Failure:
+    if SANDBOX in os.environ or error.errno == errno.EPERM:
+        return Failure(
+            "unavailable",
+            "This shell runs in a sandbox without network, so it cannot reach the memory Hub:"
+            " use the MCP tools of the server amux (amux_memory_search, amux_memory_get, …),"
+            " which run outside the sandbox, or ask to run this command outside it.",
+            sandbox=True,
+        )
+    place = connection.url
+    reason = error.strerror or str(error) or type(error).__name__
+    return Failure(
+        "unavailable",
+        f"The memory Hub cannot be reached at {place} ({reason}). Nothing was read or written.",
+    )
+
+
+def _garbled() -> Failure:
+    return Failure("unavailable", f"The Hub's answer broke off or is not HTTP.{UNCERTAIN}")
