@@ -1,0 +1,134 @@
+"""The conversation that opens a Codex thread and confirms each control of a bound launch."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from providers.base import Confirmed, Evidence, Tools
+from providers.codex import config, flags
+from providers.errors import NotConfirmed, RequestRefused, UnsupportedVersion
+
+if TYPE_CHECKING:
+    from providers.base import AgentRequest, Channel, Grant, JsonObject
+
+CLIENT: Final = {"name": "amux", "title": "amux", "version": "0.1.0"}
+ANSWER_SECONDS: Final = 20.0
+START_SECONDS: Final = 60.0
+"""A thread waits for its MCP servers, the user's own included."""
+
+
+def open_agent(channel: Channel, request: AgentRequest) -> tuple[Evidence, ...]:
+    """Initialize, and check that the agent serves the home that was planned for it."""
+    parameters: JsonObject = {"clientInfo": CLIENT, "capabilities": {"experimentalApi": True}}
+    answer = channel.request("initialize", parameters, deadline=ANSWER_SECONDS)
+    channel.notify("initialized")
+    home = answer.get("codexHome")
+    planned = planned_home(request)
+    if home != planned:
+        raise NotConfirmed(
+            f"Codex {request.version} does not use the home planned for it, {planned}",
+            answer=f"codexHome = {json.dumps(home)}",
+        )
+    return (Evidence(control="codexHome", observed=str(home), source="initialize"),)
+
+
+def planned_home(request: AgentRequest) -> str:
+    """Return the Codex home that the environment asks for. An empty value means unset."""
+    return request.environment.get("CODEX_HOME") or f"{request.home.rstrip('/')}/.codex"
+
+
+def confirm_off(
+    channel: Channel, request: AgentRequest, grant: Grant
+) -> tuple[tuple[Evidence, ...], str]:
+    """Return evidence that native memory is configured off, and the merged instructions."""
+    parameters: JsonObject = {"includeLayers": True, "cwd": request.cwd}
+    try:
+        answer = channel.request("config/read", parameters, deadline=ANSWER_SECONDS)
+    except RequestRefused as error:
+        raise NotConfirmed(
+            "Codex cannot read its own configuration; mend the file that it names",
+            answer=error.answer,
+        ) from error
+    evidence = config.off_evidence(answer)
+    if grant.instructions is not None:
+        return evidence, grant.instructions
+    return evidence, config.merge(config.developer_instructions(answer), grant.protocol)
+
+
+def open_thread(channel: Channel, request: AgentRequest, instructions: str | None) -> str:
+    """Start, resume or fork the thread and return its id."""
+    parameters: JsonObject = {"cwd": request.cwd}
+    if instructions is not None:
+        parameters["developerInstructions"] = instructions
+    if request.resume is None:
+        method = "thread/start"
+    else:
+        method = "thread/fork" if request.resume.fork else "thread/resume"
+        parameters |= {"threadId": request.resume.native_id, "excludeTurns": True}
+    answer = channel.request(method, parameters, deadline=START_SECONDS)
+    thread = answer.get("thread")
+    native_id = thread.get("id") if isinstance(thread, dict) else None
+    if not isinstance(native_id, str):
+        raise NotConfirmed(f"Codex named no thread in {method}", answer=json.dumps(answer)[:500])
+    return native_id
+
+
+def disable_memory_mode(channel: Channel, request: AgentRequest, native_id: str) -> Evidence:
+    """Store in Codex's own state that this thread gives no native memories."""
+    parameters: JsonObject = {"threadId": native_id, "mode": "disabled"}
+    try:
+        channel.request("thread/memoryMode/set", parameters, deadline=ANSWER_SECONDS)
+    except RequestRefused as error:
+        if "unknown variant" in error.answer:
+            raise UnsupportedVersion(
+                f"Codex {request.version} has no thread/memoryMode/set, so its native memory "
+                "cannot be switched off for a thread; install a newer one"
+            ) from error
+        raise NotConfirmed(
+            f"Codex {request.version} refused to switch native memory off for this thread",
+            answer=error.answer,
+        ) from error
+    return Evidence(control="memoryMode", observed="disabled", source="thread/memoryMode/set")
+
+
+def tools_evidence(channel: Channel, native_id: str) -> tuple[Evidence, tuple[str, ...]]:
+    """Return which memory tools really loaded, and a warning where some did not."""
+    parameters: JsonObject = {
+        "threadId": native_id,
+        "serverName": flags.SERVER,
+        "detail": "toolsAndAuthOnly",
+    }
+    answer = channel.request("mcpServerStatus/list", parameters, deadline=START_SECONDS)
+    loaded: set[str] = set()
+    for entry in answer.get("data") or []:
+        if entry.get("name") == flags.SERVER:
+            loaded |= set(entry.get("tools") or {})
+    missing = [name for name in flags.TOOL_NAMES if name not in loaded]
+    seen = ", ".join(name for name in flags.TOOL_NAMES if name in loaded) or "none"
+    evidence = Evidence(control="memory tools", observed=seen, source="mcpServerStatus/list")
+    if not missing:
+        return evidence, ()
+    warning = (
+        f"Codex did not load {', '.join(missing)} of the memory server; "
+        "look for an allow-list of MCP servers in requirements.toml"
+    )
+    return evidence, (warning,)
+
+
+def control(channel: Channel, request: AgentRequest, grant: Grant | None) -> Confirmed:
+    """Do the whole handshake; without a grant, nothing but the handshake."""
+    evidence = open_agent(channel, request)
+    if grant is None:
+        return Confirmed(evidence=evidence, native_id=open_thread(channel, request, None))
+    off, instructions = confirm_off(channel, request, grant)
+    native_id = open_thread(channel, request, instructions)
+    mode = disable_memory_mode(channel, request, native_id)
+    evidence = (*evidence, *off, mode)
+    warnings: tuple[str, ...] = ()
+    if grant.tools is Tools.MCP:
+        tools, warnings = tools_evidence(channel, native_id)
+        evidence = (*evidence, tools)
+    return Confirmed(
+        evidence=evidence, instructions=instructions, native_id=native_id, warnings=warnings
+    )
