@@ -1,0 +1,77 @@
+"""Count a scope's documents, so that its quotas hold.
+
+Counted anew at each write that creates or grows a document: folders tell by their time
+of change when a name comes or goes, but not when an editor saves in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hub.errors import LimitExceeded
+from hub.walk import Kind, Walk
+
+if TYPE_CHECKING:
+    from hub.durable import FileSystem
+    from hub.limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """A scope's documents and their bytes; `complete` is false when too much lies there."""
+
+    documents: int
+    size: int
+    complete: bool
+
+
+def count(top: int, *, files: FileSystem, limits: Limits) -> Census:
+    """Count the documents below an open folder; a file too large to read is none."""
+    walk = Walk(top, "", files, limits)
+    documents = size = 0
+    for step in walk:
+        if walk.entries > limits.walk_entries:
+            return Census(documents, size, complete=False)
+        if step.kind is not Kind.FILE or step.entry is None:
+            continue
+        try:
+            found = step.entry.stat(follow_symlinks=False).st_size
+        except OSError:
+            continue
+        if found <= limits.readable_bytes:
+            documents += 1
+            size += found
+    return Census(documents, size, complete=True)
+
+
+def refuse_overflow(census: Census, *, old: int | None, new: int, limits: Limits) -> None:
+    """Refuse a write that takes the scope over a quota; raises LimitExceeded.
+
+    `old` and `new` are the document's sizes, `old` None when it is created. One that does
+    not grow the scope always passes, also when offline edits have overfilled it.
+    """
+    if not census.complete:
+        raise LimitExceeded(
+            "the scope's folders hold too many entries to count its documents; "
+            f"at most {limits.walk_entries} are counted",
+            limit="walk_entries",
+            maximum=limits.walk_entries,
+            size=limits.walk_entries + 1,
+        )
+    documents = census.documents + (old is None)
+    if old is None and documents > limits.scope_documents:
+        raise LimitExceeded(
+            f"the scope would hold {documents} documents of at most {limits.scope_documents}",
+            limit="scope_documents",
+            maximum=limits.scope_documents,
+            size=documents,
+        )
+    size = census.size - (old or 0) + new
+    if size > limits.scope_bytes:
+        raise LimitExceeded(
+            f"the scope would hold {size} bytes of at most {limits.scope_bytes}",
+            limit="scope_bytes",
+            maximum=limits.scope_bytes,
+            size=size,
+        )

@@ -1,0 +1,123 @@
+"""Read one document from its open folder, whatever stands there under its name."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from typing import Final
+
+from hub.errors import InvalidPath, LimitExceeded, StorageFailed, Undecodable
+from hub.values import ABSENT
+
+BOM: Final = b"\xef\xbb\xbf"
+_CONTINUES: Final = 0b1000_0000
+# O_NONBLOCK: a FIFO or a device that took the file's place must not hold the thread.
+FILE_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The whole bytes of a document and when they were last changed (Unix seconds)."""
+
+    data: bytes
+    modified: float
+
+    @property
+    def revision(self) -> str:
+        """Return the SHA-256 of the bytes in lower-case hex."""
+        return hashlib.sha256(self.data).hexdigest()
+
+
+def revision_of(document: Document | None) -> str:
+    """Return the document's revision, or `absent`."""
+    return ABSENT if document is None else document.revision
+
+
+def read_document(name: str, folder: int, *, most: int) -> Document | None:
+    """Read the regular file `name` of at most `most` bytes, or return None if there is none.
+
+    Raises InvalidPath for anything but a regular file, LimitExceeded, StorageFailed.
+    """
+    try:
+        # Looked at before it is opened: opening a device can have effects.
+        _require_regular(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode, name)
+        file = os.open(name, FILE_FLAGS, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO}:
+            raise InvalidPath(f"{name} is not a regular file") from error
+        raise StorageFailed(f"the document cannot be read: {error.strerror}") from error
+    try:
+        return _read_open(file, name, most)
+    except OSError as error:
+        raise StorageFailed(f"the document cannot be read: {error.strerror}") from error
+    finally:
+        os.close(file)
+
+
+def _require_regular(mode: int, name: str) -> None:
+    if stat.S_ISREG(mode):
+        return
+    if stat.S_ISLNK(mode):
+        raise InvalidPath(f"{name} is a symlink, and symlinks are not followed")
+    if stat.S_ISDIR(mode):
+        raise InvalidPath(f"{name} is a folder, not a document")
+    raise InvalidPath(f"{name} is not a regular file")
+
+
+def _read_open(file: int, name: str, most: int) -> Document:
+    status = os.fstat(file)
+    _require_regular(status.st_mode, name)
+    data = b"" if status.st_size > most else _read_up_to(file, status.st_size, most)
+    size = max(status.st_size, len(data))
+    if size > most:
+        raise LimitExceeded(
+            f"the file has {size} bytes; at most {most} can be read",
+            limit="readable_bytes",
+            maximum=most,
+            size=size,
+        )
+    return Document(data, status.st_mtime)
+
+
+def _read_up_to(file: int, expected: int, most: int) -> bytes:
+    """Read to the end of the file, but not much past `most`, in one call as a rule."""
+    data = os.read(file, expected + 1)
+    if len(data) <= expected:
+        return data
+    pieces, size = [data], len(data)
+    while size <= most and (piece := os.read(file, most + 1 - size)):
+        pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces)
+
+
+def is_text(data: bytes) -> bool:
+    """Tell whether the bytes are UTF-8."""
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def is_inside_character(text: bytes, at: int) -> bool:
+    """Tell whether a byte position stands inside a code point of UTF-8 text."""
+    return at < len(text) and text[at] & 0b1100_0000 == _CONTINUES
+
+
+def decode(document: Document) -> str:
+    """Return the document's text; raises Undecodable, which carries the revision."""
+    try:
+        return document.data.decode()
+    except UnicodeDecodeError as error:
+        raise Undecodable(
+            f"the stored file is not UTF-8 text (byte {error.start})",
+            revision=document.revision,
+        ) from error
