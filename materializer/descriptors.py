@@ -1,0 +1,208 @@
+"""Folders and files through descriptors only: no path is looked up twice, no link is followed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+PASSAGE: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+ACL_ATTRIBUTES: Final = ("system.posix_acl_access", "system.posix_acl_default")
+OTHERS_WRITE: Final = 0o022
+
+
+class Untrusted(Exception):
+    """A folder on the way belongs to somebody else, or somebody else can write to it."""
+
+
+@contextlib.contextmanager
+def closing(fd: int) -> Iterator[int]:
+    """Close the descriptor at the end."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def make_folder(parent: int, name: str, mode: int) -> int:
+    """Make a folder of the service with exactly this mode and no ACL; return its descriptor."""
+    os.mkdir(name, 0o700, dir_fd=parent)
+    fd = os.open(name, FOLDER, dir_fd=parent)
+    try:
+        own(fd, os.geteuid(), os.getegid(), mode)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def own(fd: int, uid: int, gid: int, mode: int) -> None:
+    """Give an open folder or file its final mode and owner, free of inherited ACLs."""
+    for attribute in ACL_ATTRIBUTES:
+        try:
+            os.removexattr(fd, attribute)
+        except OSError as error:
+            if error.errno not in {errno.ENODATA, errno.EOPNOTSUPP, errno.EINVAL, errno.EACCES}:
+                raise
+    # Before the owner: afterwards only CAP_FOWNER may.
+    os.fchmod(fd, mode)
+    found = os.fstat(fd)
+    if (found.st_uid, found.st_gid) != (uid, gid):
+        os.fchown(fd, uid, gid)
+
+
+def make_file(parent: int, name: str, content: bytes) -> int:
+    """Write a new file, readable by the service only; return its descriptor."""
+    fd = os.open(name, NEW_FILE, 0o400, dir_fd=parent)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def walk(path: Path, *, make: int | None = None) -> Iterator[tuple[Path, int]]:
+    """Yield each folder from `/` to `path` with a descriptor that is open until the next step.
+
+    A missing folder is made with mode `make`, if given. Links are not followed: resolve first.
+    """
+    fd = os.open("/", PASSAGE)
+    at = Path("/")
+    try:
+        yield at, fd
+        for segment in path.parts[1:]:
+            below = _step(fd, segment, make)
+            os.close(fd)
+            fd = below
+            at /= segment
+            yield at, fd
+    finally:
+        os.close(fd)
+
+
+def _step(fd: int, segment: str, make: int | None) -> int:
+    try:
+        return os.open(segment, PASSAGE, dir_fd=fd)
+    except FileNotFoundError:
+        if make is None:
+            raise
+    with contextlib.suppress(FileExistsError):  # another launch made it just now
+        os.close(make_folder(fd, segment, make))
+    return os.open(segment, PASSAGE, dir_fd=fd)
+
+
+def require_trusted(path: Path, fd: int, *, last: bool) -> None:
+    """Raise Untrusted if somebody besides root and the service could change what is below.
+
+    A sticky folder such as /tmp is passed through, but is not itself a place to put files.
+    """
+    found = os.fstat(fd)
+    if found.st_uid not in {0, os.geteuid()}:
+        raise Untrusted(f"{path} belongs to uid {found.st_uid}")
+    if found.st_mode & OTHERS_WRITE and (last or not found.st_mode & stat.S_ISVTX):
+        mode = stat.S_IMODE(found.st_mode)
+        raise Untrusted(f"{path} is writable for others (mode {mode:04o})")
+
+
+def empty(parent: int, name: str, owners: frozenset[int]) -> bool:
+    """Remove the folder `name` and all below it; return whether nothing is left.
+
+    Only folders of these owners are entered, and each is first taken over, so that nobody can
+    add or swap entries meanwhile. Subfolders are moved up before they are emptied: neither
+    depth nor path length matters. What belongs to others is left, as its owner left it: a
+    privileged remover must not delete for a target what the target could not.
+    """
+    top = _take(parent, name, owners)
+    if top is None:
+        return False
+    with closing(top):
+        device = os.fstat(top).st_dev
+        refused: set[str] = set()
+        while folders := [entry for entry in names(top) if entry not in refused]:
+            for entry in folders:
+                if not _clear(top, entry, owners, device):
+                    refused.add(entry)
+    if refused:
+        return False
+    os.rmdir(name, dir_fd=parent)
+    return True
+
+
+def _clear(top: int, name: str, owners: frozenset[int], device: int) -> bool:
+    """Remove one entry of the taken folder; subfolders of it are moved up for the next round."""
+    if _unlink(top, name):
+        return True
+    fd = _take(top, name, owners)
+    if fd is None:
+        return False
+    with closing(fd):
+        if os.fstat(fd).st_dev != device:  # a mount is not ours to empty
+            return False
+        left = False
+        for entry in names(fd):
+            if _unlink(fd, entry):
+                continue
+            # Checked before it is moved up, where whatever lies is taken for the target's.
+            if os.stat(entry, dir_fd=fd, follow_symlinks=False).st_uid in owners:
+                os.rename(entry, secrets.token_hex(16), src_dir_fd=fd, dst_dir_fd=top)
+            else:
+                left = True
+    if left:
+        return False
+    os.rmdir(name, dir_fd=top)
+    return True
+
+
+def _unlink(parent: int, name: str) -> bool:
+    """Remove a file, link, socket or empty folder; say whether it is gone."""
+    try:
+        os.unlink(name, dir_fd=parent)
+    except IsADirectoryError:
+        pass
+    except FileNotFoundError:
+        return True
+    else:
+        return True
+    try:
+        os.rmdir(name, dir_fd=parent)
+    except OSError:
+        return False
+    return True
+
+
+def _take(parent: int, name: str, owners: frozenset[int]) -> int | None:
+    """Open a folder of one of these owners and make it the service's alone; None if it is not."""
+    try:
+        passage = os.open(name, PASSAGE, dir_fd=parent)
+    except OSError:
+        return None
+    with closing(passage):
+        if os.fstat(passage).st_uid not in owners:
+            return None
+        # Its owner may have taken every permission away, and then only its owner can look.
+        Path(f"/proc/self/fd/{passage}").chmod(0o700)
+        fd = os.open(".", FOLDER, dir_fd=passage)
+    try:
+        own(fd, os.geteuid(), os.getegid(), 0o700)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def names(fd: int) -> list[str]:
+    """List an open folder."""
+    with os.scandir(fd) as entries:
+        return [entry.name for entry in entries]

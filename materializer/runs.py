@@ -1,0 +1,294 @@
+"""Run folders: one per launch, built complete before anybody can see it, removed when it ends.
+
+    <root>                         0711, the service's
+    <root>/<32 hex digits>         0711, the service's; the name is the only way in
+      agent-config/memory/         0711, the service's
+        bin/amux                   0555, the service's: the only file of its folder, for PATH
+        <connection, provider's>   0400, the target's
+      work/                        0700, the target's: the only folder that it can write to
+
+The service holds a lock on each folder that it made until it removes it, so that `sweep` can
+tell a run whose process was killed from one that lives. The target can neither list nor open
+these folders, hence not take such a lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import stat
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from materializer import descriptors
+from materializer.errors import NotPlaced, RootUnsafe, RunInUse
+from materializer.values import (
+    EXECUTABLE_MODE,
+    PRIVATE_MODE,
+    Identity,
+    Manifest,
+    ManifestEntry,
+    PlannedFile,
+    RunPaths,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+PASSABLE: Final = 0o711
+WORK_MODE: Final = 0o700
+COMMAND: Final = "amux"
+COMMANDS: Final = "bin"
+NAME_BYTES: Final = 16
+
+_RUN: Final = re.compile(r"[0-9a-f]{32}")
+_ANY: Final = re.compile(r"(\.(new|dead)-)?[0-9a-f]{32}")
+_held: dict[Path, int] = {}
+_holding = threading.Lock()
+
+
+def allocate(root: Path) -> RunPaths:
+    """Name a new run below `root`; nothing is made."""
+    return _paths(_real(root) / secrets.token_hex(NAME_BYTES))
+
+
+def reopen(run: Path) -> RunPaths:
+    """Return the paths of a run that a session had before; nothing is made."""
+    if not run.is_absolute() or not _RUN.fullmatch(run.name):
+        raise RootUnsafe(f"{run} is not the folder of a run")
+    return _paths(_real(run.parent) / run.name)
+
+
+def apply(paths: RunPaths, files: tuple[PlannedFile, ...], identity: Identity | None) -> Manifest:
+    """Put the files in place for the target, or for the caller itself where identity is None.
+
+    The run appears complete or not at all. Raises RootUnsafe, RunInUse or NotPlaced.
+    """
+    _check_names(files)
+    root = _open_root(paths.run.parent, identity)
+    with descriptors.closing(root):
+        hidden = f".new-{secrets.token_hex(NAME_BYTES)}"
+        try:
+            with _locked(root):
+                run = descriptors.make_folder(root, hidden, PASSABLE)
+                fcntl.flock(run, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise NotPlaced(f"{paths.run} cannot be made: {error.strerror}") from error
+        try:
+            entries = _build(run, paths, files, identity)
+            _publish(root, hidden, paths)
+        except (OSError, NotPlaced, RunInUse) as error:
+            descriptors.empty(root, hidden, _owners(run))
+            os.close(run)
+            if isinstance(error, OSError):
+                raise NotPlaced(f"{paths.run} cannot be filled: {error.strerror}") from error
+            raise
+    with _holding:
+        _held[paths.run] = run
+    return Manifest(paths=paths, entries=entries)
+
+
+def remove(paths: RunPaths) -> bool:
+    """Remove a run; return whether nothing of it is left. A missing run is removed already."""
+    with _holding:
+        held = _held.pop(paths.run, None)
+    try:
+        root = _open_root(paths.run.parent, None, make=False)
+    except FileNotFoundError:
+        root = None
+    try:
+        return root is None or _remove(root, paths.run.name)
+    finally:
+        if root is not None:
+            os.close(root)
+        if held is not None:
+            os.close(held)
+
+
+def sweep(root: Path, live: Collection[Path] = ()) -> tuple[Path, ...]:
+    """Remove what killed processes left below `root`, except the runs in `live`.
+
+    A run whose process lives holds its lock and is left alone. Returns the runs removed.
+    """
+    real = _real(root)
+    kept = {path.name for path in live}
+    try:
+        fd = _open_root(real, None, make=False)
+    except FileNotFoundError:
+        return ()
+    with descriptors.closing(fd):
+        names = [name for name in descriptors.names(fd) if _ANY.fullmatch(name)]
+        return tuple(real / name for name in names if name not in kept and _abandoned(fd, name))
+
+
+def _real(root: Path) -> Path:
+    return Path(os.path.realpath(root))
+
+
+def _paths(run: Path) -> RunPaths:
+    config = run / "agent-config" / "memory"
+    return RunPaths(run=run, config=config, commands=config / COMMANDS, work=run / "work")
+
+
+def _check_names(files: tuple[PlannedFile, ...]) -> None:
+    seen = {COMMANDS}
+    for file in files:
+        name = file.name
+        if not name or "/" in name or "\0" in name or name in {".", ".."} or name in seen:
+            raise NotPlaced(f"{name!r} cannot be the name of a file of a run")
+        seen.add(name)
+
+
+def _open_root(root: Path, identity: Identity | None, *, make: bool = True) -> int:
+    """Open the runs root, making it if it is missing, and check that nobody else can write to it.
+
+    For a target, the whole way down is checked, and that the target can pass.
+    """
+    try:
+        for path, fd in descriptors.walk(root, make=PASSABLE if make else None):
+            last = path == root
+            if identity is not None or last:
+                descriptors.require_trusted(path, fd, last=last)
+            if identity is not None and not os.fstat(fd).st_mode & stat.S_IXOTH:
+                raise RootUnsafe(
+                    f"{identity.user} cannot pass through {path}: set AMUX_RUNS to a folder "
+                    "that every user can reach"
+                )
+            if last:
+                return _checked_root(root, fd)
+    except FileNotFoundError:
+        raise
+    except descriptors.Untrusted as error:
+        raise RootUnsafe(f"runs cannot be kept in {root}: {error}") from error
+    except OSError as error:
+        raise RootUnsafe(f"runs cannot be kept in {root}: {error.strerror}") from error
+    raise RootUnsafe(f"runs cannot be kept in {root}")
+
+
+def _checked_root(root: Path, fd: int) -> int:
+    mode = stat.S_IMODE(os.fstat(fd).st_mode)
+    if mode & 0o066:
+        raise RootUnsafe(
+            f"{root} has mode {mode:04o}, so that others can list the runs: chmod 0711 it"
+        )
+    opened = os.open(".", descriptors.FOLDER, dir_fd=fd)
+    if os.fstatvfs(opened).f_flag & os.ST_NOEXEC:
+        os.close(opened)
+        raise RootUnsafe(
+            f"{root} is on a mount with noexec, where the memory command cannot run: "
+            "set AMUX_RUNS to a folder on another mount"
+        )
+    return opened
+
+
+def _build(
+    run: int, paths: RunPaths, files: tuple[PlannedFile, ...], identity: Identity | None
+) -> tuple[ManifestEntry, ...]:
+    uid = os.geteuid() if identity is None else identity.uid
+    gid = os.getegid() if identity is None else identity.gid
+    entries = []
+    with contextlib.ExitStack() as stack:
+
+        def folder(parent: int, name: str) -> int:
+            fd = descriptors.make_folder(parent, name, PASSABLE)
+            return stack.enter_context(descriptors.closing(fd))
+
+        config = folder(folder(run, paths.config.parent.name), paths.config.name)
+        commands = folder(config, paths.commands.name)
+        for file in files:
+            is_command = file.executable and file.name == COMMAND
+            owner = (os.geteuid(), os.getegid()) if file.executable else (uid, gid)
+            mode = EXECUTABLE_MODE if file.executable else PRIVATE_MODE
+            fd = descriptors.make_file(commands if is_command else config, file.name, file.content)
+            with descriptors.closing(fd):
+                descriptors.own(fd, *owner, mode)
+                found = os.fstat(fd)
+            if (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) != (*owner, mode):
+                raise NotPlaced(f"the filesystem of {paths.run} does not keep owners and modes")
+            entries.append(
+                ManifestEntry(
+                    path=(paths.commands if is_command else paths.config) / file.name,
+                    mode=mode,
+                    uid=owner[0],
+                    gid=owner[1],
+                    digest=hashlib.sha256(file.content).hexdigest(),
+                )
+            )
+        work = descriptors.make_folder(run, paths.work.name, WORK_MODE)
+        with descriptors.closing(work):
+            descriptors.own(work, uid, gid, WORK_MODE)
+    return tuple(entries)
+
+
+def _publish(root: int, hidden: str, paths: RunPaths) -> None:
+    """Give the built run its name, in place of what a killed process may have left there."""
+    with _locked(root):
+        dead = _set_aside(root, paths.run.name)
+        os.rename(hidden, paths.run.name, src_dir_fd=root, dst_dir_fd=root)
+    if dead is not None:
+        name, lock = dead
+        with descriptors.closing(lock):
+            descriptors.empty(root, name, _owners(lock))
+
+
+def _set_aside(root: int, name: str) -> tuple[str, int] | None:
+    """Rename an abandoned folder and lock it; None if there is none. Needs the root's lock."""
+    try:
+        fd = os.open(name, descriptors.FOLDER, dir_fd=root)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        dead = f".dead-{secrets.token_hex(NAME_BYTES)}"
+        os.rename(name, dead, src_dir_fd=root, dst_dir_fd=root)
+    except BlockingIOError as error:
+        os.close(fd)
+        raise RunInUse(f"the run {name} is held by another process") from error
+    except OSError:
+        os.close(fd)
+        raise
+    return dead, fd
+
+
+def _abandoned(root: int, name: str) -> bool:
+    """Remove a folder that nobody holds; say whether it is gone."""
+    try:
+        with _locked(root):
+            dead = _set_aside(root, name)
+    except (RunInUse, NotADirectoryError):
+        return False
+    if dead is None:
+        return False
+    with descriptors.closing(dead[1]):
+        return descriptors.empty(root, dead[0], _owners(dead[1]))
+
+
+def _remove(root: int, name: str) -> bool:
+    dead = f".dead-{secrets.token_hex(NAME_BYTES)}"
+    try:
+        os.rename(name, dead, src_dir_fd=root, dst_dir_fd=root)
+        fd = os.open(dead, descriptors.FOLDER, dir_fd=root)
+    except FileNotFoundError:
+        return True
+    with descriptors.closing(fd):
+        return descriptors.empty(root, dead, _owners(fd))
+
+
+def _owners(run: int) -> frozenset[int]:
+    """Name the service and whoever owns what lies in the run, where it alone puts things."""
+    with os.scandir(run) as entries:
+        found = {entry.stat(follow_symlinks=False).st_uid for entry in entries}
+    return frozenset({os.geteuid(), *found})
+
+
+@contextlib.contextmanager
+def _locked(root: int) -> Iterator[None]:
+    # A descriptor of its own: threads that share one would share its lock.
+    with descriptors.closing(os.open(".", descriptors.FOLDER, dir_fd=root)) as fd:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield

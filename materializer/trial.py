@@ -1,0 +1,110 @@
+"""Run a short command as the target, to see whether the target can: bounded in time and output."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from materializer.values import Identity
+
+DEADLINE: Final = 20.0
+OUTPUT_LIMIT: Final = 65_536
+NOT_STARTED: Final = 125
+
+_BECOME: Final = Path(__file__).with_name("become.py")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """How the command ended: exit status (negative: signal; None: deadline), and its output."""
+
+    status: int | None
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def reason(self) -> str:
+        """Say in a few words why it failed."""
+        if self.status is None:
+            return "no answer in time"
+        lines = self.stderr.decode(errors="replace").strip().splitlines()
+        said = lines[-1].removeprefix("amux: ") if lines else "no message"
+        if self.status == NOT_STARTED:
+            return said
+        ending = f"exit {self.status}" if self.status >= 0 else f"signal {-self.status}"
+        return f"{ending}: {said}"
+
+
+def run(  # noqa: PLR0913  # all but the command by keyword
+    argv: tuple[str, ...],
+    *,
+    identity: Identity | None,
+    environment: Mapping[str, str],
+    cwd: str = "/",
+    reads: tuple[str, ...] = (),
+    deadline: float = DEADLINE,
+) -> Trial:
+    """Run `argv` (absolute) as the target in exactly this environment, without input or terminal.
+
+    `reads` are files that the target must be able to open first.
+    """
+    order = {
+        "argv": list(argv),
+        "environment": dict(environment),
+        "cwd": cwd,
+        "reads": list(reads),
+        "identity": None if identity is None else asdict(identity),
+        "parent": os.getpid(),
+    }
+    # The environment travels in the order: the intermediary must not load what the target names.
+    with subprocess.Popen(
+        (sys.executable, "-I", "-S", str(_BECOME)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd="/",
+        env={},
+        start_new_session=True,
+    ) as process:
+        try:
+            return _converse(process, json.dumps(order).encode(), time.monotonic() + deadline)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def _converse(process: subprocess.Popen[bytes], order: bytes, until: float) -> Trial:
+    assert process.stdin and process.stdout and process.stderr  # noqa: S101, PT018  # just piped
+    process.stdin.write(order)
+    process.stdin.close()
+    output: dict[IO[bytes], bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
+    with selectors.DefaultSelector() as selector:
+        for stream in output:
+            selector.register(stream, selectors.EVENT_READ)
+        while selector.get_map() and (left := until - time.monotonic()) > 0:
+            for key, _ in selector.select(left):
+                stream = next(each for each in output if each is key.fileobj)
+                chunk = os.read(key.fd, OUTPUT_LIMIT)
+                output[stream] += chunk[: OUTPUT_LIMIT - len(output[stream])]
+                if not chunk:
+                    selector.unregister(stream)
+    try:
+        status: int | None = process.wait(max(0.0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        status = None
+    return Trial(
+        status=status,
+        stdout=bytes(output[process.stdout]),
+        stderr=bytes(output[process.stderr]),
+    )
