@@ -1,0 +1,395 @@
+"""Structured conversations with a running agent, over its stdin and stdout.
+
+LineChannel        one text line per message
+├── JsonLinesChannel  one JSON object per line
+└── JsonRpcChannel    requests, answers and notifications (no `"jsonrpc"` member, as Codex speaks)
+
+A thread reads the pipe, so every method may be called from any thread. Lines that are no JSON
+objects are noise (a banner, a log line): skipped, kept in `noise`, and an error past a bound. A
+line that begins like an object and is none is a broken frame, which ends the channel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from launcher.errors import AgentFailed, ChannelError
+from providers.base import Framing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from launcher.spawn import AgentProcess
+    from providers.base import JsonObject
+
+SEND_DEADLINE: Final = 30.0
+"""Seconds for the agent to take a message from a full pipe."""
+FRAME_LIMIT: Final = 64 * 1024 * 1024
+"""Bytes of one line."""
+QUEUE_LIMIT: Final = 64 * 1024 * 1024
+"""Bytes of messages that nobody has received; past it the agent's stdout is left to fill."""
+NOISE_LINES: Final = 200
+NOISE_BYTES: Final = 64 * 1024
+NOISE_KEPT: Final = 200
+"""Characters kept of one line of noise."""
+ENDING_GRACE: Final = 1.0
+"""Seconds given to a process whose stdout ended, so that its stderr is complete in the error."""
+
+METHOD_NOT_FOUND: Final = -32601
+INTERNAL_ERROR: Final = -32603
+
+
+class AnswerError(ChannelError):
+    """The agent answered a request with an error; `error` is what it sent."""
+
+    def __init__(self, method: str, error: Any) -> None:  # noqa: ANN401  # whatever it sent
+        message = error.get("message") if isinstance(error, dict) else error
+        code = error.get("code") if isinstance(error, dict) else None
+        super().__init__(f"the agent refused {method} ({code}): {message}")
+        self.error = error
+
+
+class ServerRequestRefused(Exception):
+    """Raised by a server-request handler: answer with this JSON-RPC error."""
+
+    def __init__(self, message: str, code: int = METHOD_NOT_FOUND) -> None:
+        super().__init__(message)
+        self.rpc_code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRequest:
+    """A question that the agent asks its client, such as an approval."""
+
+    method: str
+    params: JsonObject
+
+
+ServerRequestHandler: TypeAlias = "Callable[[ServerRequest], JsonObject]"
+
+
+def refuse(request: ServerRequest) -> JsonObject:
+    """Refuse every question of the agent: the policy where the supervisor has set none."""
+    raise ServerRequestRefused(f"{request.method} is not handled by this client")
+
+
+class LineChannel:
+    """Text lines in both directions."""
+
+    def __init__(self, process: AgentProcess) -> None:
+        if process.stdin is None or process.stdout is None:
+            raise ChannelError("the agent was not started with pipes, so it has no channel")
+        self._process = process
+        self._stdin = process.stdin.fileno()
+        self._stdout = process.stdout
+        self._sending = threading.Lock()
+        self._changed = threading.Condition()
+        self._queue: deque[tuple[Any, int]] = deque()
+        self._queued = 0
+        self._ended: str | None = None
+        self._noise: deque[str] = deque(maxlen=NOISE_LINES)
+        self._noise_lines = 0
+        self._noise_bytes = 0
+        self._thread = threading.Thread(
+            target=self._read, name=f"amux-channel-{process.pid}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def noise(self) -> tuple[str, ...]:
+        """Return the skipped lines, shortened."""
+        with self._changed:
+            return tuple(self._noise)
+
+    @property
+    def ended(self) -> bool:
+        """Say whether nothing more will come; what was received before can still be read."""
+        return self._ended is not None
+
+    def send_line(self, line: str, *, deadline: float = SEND_DEADLINE) -> None:
+        """Send one line; raise ChannelError if the agent does not take it in time."""
+        self._write(line.encode("utf-8", "surrogatepass") + b"\n", deadline)
+
+    def receive_line(self, *, deadline: float) -> str:
+        """Return the next line without its end."""
+        return str(self._next(deadline))
+
+    # --- for the kinds of channel ---
+
+    def _accept(self, line: bytes) -> None:
+        """Take one line from the agent; a kind of channel overrides this."""
+        self._put(line.decode("utf-8", "replace"), len(line))
+
+    def _put(self, message: Any, size: int) -> None:  # noqa: ANN401  # str or object by kind
+        with self._changed:
+            while self._queued > QUEUE_LIMIT and self._ended is None:
+                self._changed.wait()
+            self._queue.append((message, size))
+            self._queued += size
+            self._changed.notify_all()
+
+    def _next(self, deadline: float) -> Any:  # noqa: ANN401  # str or object by kind
+        until = time.monotonic() + deadline
+        with self._changed:
+            while not self._queue:
+                if self._ended is not None:
+                    raise self._end_error(self._ended)
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise ChannelError(f"the agent sent nothing within {deadline:g} s")
+                self._changed.wait(left)
+            message, size = self._queue.popleft()
+            self._queued -= size
+            self._changed.notify_all()
+            return message
+
+    def _skip(self, line: bytes) -> None:
+        text = line.decode("utf-8", "replace")[:NOISE_KEPT]
+        self._noise_lines += 1
+        self._noise_bytes += len(line)
+        with self._changed:
+            self._noise.append(text)
+        if self._noise_lines > NOISE_LINES or self._noise_bytes > NOISE_BYTES:
+            raise ChannelError(f"the agent's stdout is no channel: it goes on like {text!r}")
+
+    def _end_error(self, reason: str) -> AgentFailed | ChannelError:
+        if reason:
+            return ChannelError(reason)
+        status = self._process.status
+        how = f"ended ({status})" if status else "closed its stdout"
+        return AgentFailed(f"the agent {how}", stderr=self._process.stderr_tail())
+
+    def _write(self, data: bytes, deadline: float) -> None:
+        until = time.monotonic() + deadline
+        if not self._sending.acquire(timeout=max(0.0, deadline)):
+            raise ChannelError(f"another message was not taken within {deadline:g} s")
+        try:
+            view = memoryview(data)
+            poll = select.poll()
+            poll.register(self._stdin, select.POLLOUT)
+            while view:
+                left = until - time.monotonic()
+                if left <= 0 or not poll.poll(left * 1000):
+                    sent = len(data) - len(view)
+                    self._broken(f"the agent took {sent} of {len(data)} bytes in {deadline:g} s")
+                    raise ChannelError(self._ended or "")
+                with contextlib.suppress(BlockingIOError):
+                    view = view[os.write(self._stdin, view) :]
+        except (OSError, ValueError) as error:
+            self._process.wait(ENDING_GRACE)
+            raise self._end_error("") from error
+        finally:
+            self._sending.release()
+
+    # --- the reading thread ---
+
+    def _read(self) -> None:
+        reason = ""
+        pending = bytearray()
+        try:
+            while chunk := os.read(self._stdout.fileno(), 65536):
+                start = len(pending)
+                pending += chunk
+                if b"\n" not in chunk:
+                    if start > FRAME_LIMIT:
+                        raise ChannelError(f"the agent sent a line of over {FRAME_LIMIT} bytes")  # noqa: TRY301  # one way out
+                    continue
+                *lines, rest = bytes(pending).split(b"\n")
+                pending = bytearray(rest)
+                for line in lines:
+                    self._accept(line)
+            if pending:
+                self._accept_last(bytes(pending))
+        except ChannelError as error:
+            reason = str(error)
+        except (OSError, ValueError):
+            pass  # closed under us by `stop`: the same as the end
+        if not reason:
+            self._process.wait(ENDING_GRACE)
+        self._broken(reason)
+        self._drain()
+
+    def _accept_last(self, line: bytes) -> None:
+        self._accept(line)
+
+    def _broken(self, reason: str) -> None:
+        """End the channel; an earlier reason stands."""
+        with self._changed:
+            if self._ended is None:
+                self._ended = reason
+            self._changed.notify_all()
+
+    def _drain(self) -> None:
+        """Read on and forget, so that an agent that goes on writing is not blocked for ever."""
+        with contextlib.suppress(OSError, ValueError):
+            while os.read(self._stdout.fileno(), 65536):
+                pass
+
+
+class JsonLinesChannel(LineChannel):
+    """One JSON object per line."""
+
+    def send(self, message: JsonObject) -> None:
+        """Send one JSON line."""
+        self._write(_dump(message), SEND_DEADLINE)
+
+    def receive(self, *, deadline: float) -> JsonObject:
+        """Return the next JSON line."""
+        message: JsonObject = self._next(deadline)
+        return message
+
+    def request(self, method: str, params: JsonObject, *, deadline: float) -> JsonObject:
+        """Refuse: this channel has no requests."""
+        del params, deadline
+        raise ChannelError(f"this agent's channel has no requests, so {method} can't be sent")
+
+    def notify(self, method: str, params: JsonObject | None = None) -> None:
+        """Refuse: this channel has no notifications."""
+        del params
+        raise ChannelError(f"this agent's channel has no notifications, so {method} can't be sent")
+
+    def _accept(self, line: bytes) -> None:
+        text = line.strip()
+        if not text:
+            return
+        if not text.startswith(b"{"):
+            self._skip(text)
+            return
+        try:
+            message = json.loads(text)
+        except ValueError as error:
+            raise ChannelError(
+                f"the agent sent a broken frame ({error}): {text[:NOISE_KEPT]!r}"
+            ) from error
+        self._take(message, len(text))
+
+    def _take(self, message: JsonObject, size: int) -> None:
+        self._put(message, size)
+
+
+class JsonRpcChannel(JsonLinesChannel):
+    """JSON-RPC over lines. Answers may come in any order and between notifications.
+
+    `handler` answers the agent's own requests, on a thread of its own; by default they are refused.
+    """
+
+    def __init__(self, process: AgentProcess, handler: ServerRequestHandler = refuse) -> None:
+        self._handler = handler
+        self._identifier = 0
+        self._waiting: set[int] = set()
+        self._answers: dict[int, JsonObject] = {}
+        self._questions: deque[JsonObject] = deque()
+        self._answering: threading.Thread | None = None
+        super().__init__(process)
+
+    def request(self, method: str, params: JsonObject, *, deadline: float) -> JsonObject:
+        """Send a request and return its result; raise AnswerError, ChannelError or AgentFailed."""
+        until = time.monotonic() + deadline
+        with self._changed:
+            self._identifier += 1
+            identifier = self._identifier
+            self._waiting.add(identifier)
+        try:
+            self._write(_dump({"id": identifier, "method": method, "params": params}), deadline)
+            answer = self._await(identifier, method, until, deadline)
+        finally:
+            with self._changed:
+                self._waiting.discard(identifier)
+                self._answers.pop(identifier, None)
+        if "error" in answer:
+            raise AnswerError(method, answer["error"])
+        result = answer.get("result")
+        return result if isinstance(result, dict) else {"result": result}
+
+    def notify(self, method: str, params: JsonObject | None = None) -> None:
+        """Send a notification."""
+        self.send({"method": method} if params is None else {"method": method, "params": params})
+
+    def _await(self, identifier: int, method: str, until: float, deadline: float) -> JsonObject:
+        with self._changed:
+            while identifier not in self._answers:
+                if self._ended is not None:
+                    raise self._end_error(self._ended)
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise ChannelError(
+                        f"no answer to {method} within {deadline:g} s; "
+                        f"the end of the agent's stderr:\n{self._process.stderr_tail()}"
+                    )
+                self._changed.wait(left)
+            return self._answers[identifier]
+
+    def _take(self, message: JsonObject, size: int) -> None:
+        if "method" in message and "id" in message:
+            self._ask(message)
+        elif "method" in message:
+            self._put(message, size)
+        elif "id" in message and ("result" in message or "error" in message):
+            with self._changed:
+                # An answer that came after its deadline has nobody waiting.
+                if message["id"] in self._waiting:
+                    self._answers[message["id"]] = message
+                    self._changed.notify_all()
+        else:
+            self._put(message, size)
+
+    def _ask(self, message: JsonObject) -> None:
+        with self._changed:
+            self._questions.append(message)
+            if self._answering is None:
+                self._answering = threading.Thread(
+                    target=self._answer, name=f"amux-answers-{self._process.pid}", daemon=True
+                )
+                self._answering.start()
+            self._changed.notify_all()
+
+    def _answer(self) -> None:
+        """Answer the agent's requests, one after another, until the channel ends."""
+        while True:
+            with self._changed:
+                while not self._questions and self._ended is None:
+                    self._changed.wait()
+                if not self._questions:
+                    return
+                message = self._questions.popleft()
+            with contextlib.suppress(ChannelError, AgentFailed):
+                self.send({"id": message["id"], **self._decide(message)})
+
+    def _decide(self, message: JsonObject) -> JsonObject:
+        params = message.get("params")
+        question = ServerRequest(
+            method=str(message["method"]), params=params if isinstance(params, dict) else {}
+        )
+        try:
+            return {"result": self._handler(question)}
+        except ServerRequestRefused as error:
+            return {"error": {"code": error.rpc_code, "message": str(error)}}
+        except Exception as error:  # noqa: BLE001  # the supervisor's code; the agent must get an answer
+            text = f"{type(error).__name__} in the client's handler"
+            return {"error": {"code": INTERNAL_ERROR, "message": text}}
+
+
+JsonChannel: TypeAlias = JsonLinesChannel
+
+
+def open_channel(
+    process: AgentProcess, framing: Framing, handler: ServerRequestHandler = refuse
+) -> JsonChannel:
+    """Return the channel of that framing; raise ChannelError for one that carries no objects."""
+    if framing is Framing.JSON_RPC:
+        return JsonRpcChannel(process, handler)
+    if framing is Framing.JSON_LINES:
+        return JsonLinesChannel(process)
+    raise ChannelError(f"an agent that speaks {framing.value} has no structured channel")
+
+
+def _dump(message: JsonObject) -> bytes:
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

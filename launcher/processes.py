@@ -1,0 +1,161 @@
+"""Processes told apart by pid and start time, and found again by the marker of their run.
+
+The kernel reuses pids, so nothing here signals a bare number: a pidfd is opened first and what
+made us choose the process is read again through it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from launcher.shim import start_time
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+MARKER: Final = "AMUX_RUN"
+"""The variable that marks every process of a run; a marker is random, 128 bits."""
+SHIM_MARKER: Final = "AMUX_SHIM"
+"""The same for the run's shim."""
+
+SHIM_GRACE: Final = 8.0
+"""Seconds for a shim whose supervisor died to end its run by itself."""
+RETRY: Final = 0.02
+
+__all__ = [
+    "MARKER",
+    "SHIM_MARKER",
+    "ProcessKey",
+    "alive",
+    "boot_id",
+    "end_marked",
+    "find_marked",
+    "start_time",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessKey:
+    """One process and no other: `start` is in clock ticks since boot."""
+
+    pid: int
+    start: int
+
+
+def boot_id() -> str:
+    """Return the id of the machine's current boot; start times compare within one only."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
+def alive(key: ProcessKey) -> bool:
+    """Say whether that very process still runs; a zombie does not."""
+    state, start = _state_and_start(key.pid)
+    return start == key.start and start != 0 and state not in {"Z", "X"}
+
+
+def find_marked(markers: Collection[str]) -> dict[str, list[ProcessKey]]:
+    """Return the living processes of each run, descendants included, by marker.
+
+    Reads the environments that this user may read: its own processes, or all for root.
+    """
+    wanted = {f"{name}={marker}".encode(): marker for marker in markers for name in _NAMES}
+    found: dict[str, list[ProcessKey]] = {marker: [] for marker in markers}
+    if not wanted:
+        return found
+    children: dict[int, list[int]] = {}
+    roots: list[tuple[str, int]] = []
+    for pid in _pids():
+        children.setdefault(_parent(pid), []).append(pid)
+        marker = _marker(pid, wanted)
+        if marker is not None:
+            roots.append((marker, pid))
+    for marker, root in roots:
+        pending = [root]
+        while pending:
+            pid = pending.pop()
+            pending.extend(children.get(pid, ()))
+            key = ProcessKey(pid=pid, start=start_time(pid))
+            if pid != os.getpid() and alive(key) and key not in found[marker]:
+                found[marker].append(key)
+    return found
+
+
+def end_marked(marker: str, deadline: float) -> int:
+    """End every process of a run within `deadline` seconds; return how many are left.
+
+    A living shim is asked first, since it knows descendants that have lost the marker.
+    """
+    if any(_ask_shim(key, marker) for key in find_marked([marker])[marker]):
+        until = time.monotonic() + SHIM_GRACE
+        while time.monotonic() < until and find_marked([marker])[marker]:
+            time.sleep(RETRY)
+    until = time.monotonic() + deadline
+    while True:
+        left = find_marked([marker])[marker]
+        if not left or time.monotonic() > until:
+            return len(left)
+        for key in left:
+            kill(key, signal.SIGKILL)
+        time.sleep(RETRY)
+
+
+def kill(key: ProcessKey, number: int) -> bool:
+    """Signal that very process; return whether it was there and could be signalled."""
+    try:
+        descriptor = os.pidfd_open(key.pid)
+    except OSError:
+        return False
+    try:
+        if not alive(key):
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+_NAMES: Final = (MARKER, SHIM_MARKER)
+
+
+def _ask_shim(key: ProcessKey, marker: str) -> bool:
+    if _marker(key.pid, {f"{SHIM_MARKER}={marker}".encode(): marker}) is None:
+        return False
+    return kill(key, signal.SIGTERM) and kill(key, signal.SIGCONT)
+
+
+def _marker(pid: int, wanted: dict[bytes, str]) -> str | None:
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if entry in wanted:
+                return wanted[entry]
+    return None
+
+
+def _pids() -> Iterable[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def _parent(pid: int) -> int:
+    fields = _stat(pid)
+    return int(fields[1]) if fields else 0
+
+
+def _state_and_start(pid: int) -> tuple[str, int]:
+    fields = _stat(pid)
+    return (fields[0], int(fields[19])) if fields else ("", 0)
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()

@@ -1,0 +1,479 @@
+"""The small process between a supervisor and one agent. Standard library only; run as `main()`.
+
+It keeps the service's identity, is a child subreaper, and hands its stdin, stdout and stderr to
+the agent by inheritance: no byte passes through it. It ends every descendant when the agent
+ends, when the supervisor asks, and when the supervisor dies.
+
+Descriptor CONTROL (its number is the only argument) is a stream socket to the supervisor. The
+first message is the specification (`encode`), then lines in both directions:
+
+    supervisor:  stop CLOSE TERM KILL   waits in milliseconds, then the next step
+                 signal N               send N to the agent
+                 continue               the caller is in the foreground again
+    shim:        started PID STARTTIME
+                 failed ERRNO STAGE
+                 stopped N              the agent was stopped by signal N
+                 ended exit|signal N SURVIVORS
+
+Only cheap modules are imported: one shim runs beside each agent. `_signal` is `signal` without
+its enums, and `fcntl` and the identity code are imported where they are needed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import select
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+else:
+    import _signal as signal
+
+SUPERVISOR_LOST_GRACE = 2_000
+ORPHAN_GRACE = 500
+KILL_GRACE = 5_000
+RETRY = 10
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+SIGKILL, SIGTERM, SIGCONT, SIGTSTP = 9, 15, 18, 20
+DEAF = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+RESET = (*DEAF, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+
+INHERIT, PIPES, PTY = "inherit", "pipes", "pty"
+
+
+class Specification:
+    """What to run. Every text is bytes, as the kernel wants it."""
+
+    __slots__ = ("argv", "cwd", "environment", "identity", "ignored", "parent", "stdio")
+
+    def __init__(  # noqa: PLR0913  # one field each, and no dataclasses module here
+        self,
+        *,
+        argv: list[bytes],
+        environment: list[bytes],
+        cwd: bytes,
+        stdio: str,
+        parent: int,
+        ignored: list[int],
+        identity: Identity | None,
+    ) -> None:
+        self.argv = argv
+        self.environment = environment
+        self.cwd = cwd
+        self.stdio = stdio
+        self.parent = parent
+        self.ignored = ignored
+        self.identity = identity
+
+
+class Identity:
+    """The ids of `materializer.values.Identity`, without its imports."""
+
+    __slots__ = ("gid", "groups", "uid")
+
+    def __init__(self, uid: int, gid: int, groups: tuple[int, ...]) -> None:
+        self.uid = uid
+        self.gid = gid
+        self.groups = groups
+
+
+def encode(specification: Specification) -> bytes:
+    """Return the specification as the control socket carries it: a length, then NUL-ended fields.
+
+    No argument, environment entry or path can hold a NUL.
+    """
+    who = specification.identity
+    groups = ",".join(map(str, who.groups)) if who else ""
+    fields = [
+        specification.stdio.encode(),
+        b"%d" % specification.parent,
+        ",".join(map(str, specification.ignored)).encode(),
+        specification.cwd,
+        f"{who.uid}:{who.gid}:{groups}".encode() if who else b"",
+        b"%d" % len(specification.argv),
+        *specification.argv,
+        *specification.environment,
+    ]
+    body = b"".join(field + b"\0" for field in fields)
+    return b"%d\n" % len(body) + body
+
+
+def decode(body: bytes) -> Specification:
+    """Return the specification that `encode` wrote, without its length."""
+    stdio, parent, ignored, cwd, who, count, *rest = body.split(b"\0")[:-1]
+    identity = None
+    if who:
+        uid, gid, groups = who.split(b":")
+        numbers = tuple(int(group) for group in groups.split(b",") if group)
+        identity = Identity(int(uid), int(gid), numbers)
+    return Specification(
+        argv=rest[: int(count)],
+        environment=rest[int(count) :],
+        cwd=cwd,
+        stdio=stdio.decode(),
+        parent=int(parent),
+        ignored=[int(number) for number in ignored.split(b",") if number],
+        identity=identity,
+    )
+
+
+def start_time(pid: int) -> int:
+    """Return when the process started, in clock ticks since boot; 0 if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # pathlib is too heavy here
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError):
+        return 0
+
+
+def _prctl(option: int, value: int) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(option, ctypes.c_ulong(value), 0, 0, 0):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _receive(control: int) -> tuple[Specification, bytes] | None:
+    """Read the specification; what follows it is returned too. None: the supervisor is gone."""
+    data = b""
+    while True:
+        length, newline, body = data.partition(b"\n")
+        if newline and len(body) >= int(length):
+            return decode(body[: int(length)]), body[int(length) :]
+        chunk = os.read(control, 65536)
+        if not chunk:
+            return None
+        data += chunk
+
+
+# --- the agent's side of the fork -----------------------------------------------------------------
+
+
+def _become_agent(specification: Specification, shim: int) -> None:
+    """Turn the forked child into the agent. Whatever fails raises, with the stage in `stage`."""
+    _signal_defaults(specification.ignored)
+    if specification.stdio == PIPES:
+        os.setsid()
+    if specification.stdio == PTY:
+        os.setpgid(0, 0)
+        os.tcsetpgrp(0, os.getpid())
+    if specification.identity is not None:
+        who = specification.identity
+        module = __import__("materializer.become", fromlist=["become"])
+        module.become(who.uid, who.gid, who.groups)
+    os.chdir(specification.cwd)
+    # Armed last: a change of identity clears it.
+    _prctl(PR_SET_PDEATHSIG, SIGKILL)
+    if os.getppid() != shim:
+        os._exit(1)
+    environment = dict(entry.split(b"=", 1) for entry in specification.environment)
+    os.execvpe(specification.argv[0], specification.argv, environment)  # noqa: S606  # no shell wanted
+
+
+def _signal_defaults(ignored: list[int]) -> None:
+    for number in RESET:
+        signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def _start(specification: Specification) -> tuple[int, int, str]:
+    """Fork and execute the agent; return its pid, or 0 with an errno and what went wrong."""
+    shim = os.getpid()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reading)
+            _become_agent(specification, shim)
+        except BaseException as error:  # noqa: BLE001  # the outermost frame of the child
+            code = error.errno if isinstance(error, OSError) and error.errno else 0
+            name = getattr(error, "filename", None)
+            detail = f": {os.fsdecode(name)}" if isinstance(name, (bytes, str)) else ""
+            text = f"{code} {type(error).__name__}: {error}{detail if code else ''}"
+            os.write(writing, os.fsencode(text.replace("\n", " "))[:2000])
+        os._exit(127)
+    os.close(writing)
+    answer = b""
+    while chunk := os.read(reading, 4096):
+        answer += chunk
+    os.close(reading)
+    if answer:
+        os.waitpid(pid, 0)
+        number, _, stage = os.fsdecode(answer).partition(" ")
+        return 0, int(number), stage
+    return pid, 0, ""
+
+
+# --- the shim's own life --------------------------------------------------------------------------
+
+
+class Shim:
+    """One agent, watched until nothing of it is left."""
+
+    def __init__(self, control: int, specification: Specification, pending: bytes) -> None:
+        self.control = control
+        self.specification = specification
+        self.pending = pending
+        self.agent = 0
+        self.status: int | None = None
+        self.supervised = True
+        self.steps: list[tuple[float, int]] = []
+        self.parent_fd = -1
+        self.wake = -1
+
+    def run(self) -> int:
+        """Start the agent, watch it, end what is left, and return the shell's status."""
+        self._prepare()
+        if not self.supervised:
+            return 1
+        self.agent, number, stage = _start(self.specification)
+        if not self.agent:
+            self._tell(f"failed {number} {stage}")
+            return 127
+        self._let_go()
+        self._tell(f"started {self.agent} {start_time(self.agent)}")
+        self._commands()
+        while self.status is None:
+            self._wait()
+        survivors = self._end_descendants()
+        return self._report(survivors)
+
+    def _prepare(self) -> None:
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
+        reading, self.wake_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.wake = reading
+        signal.set_wakeup_fd(self.wake_end, warn_on_full_buffer=False)
+        for number in DEAF:
+            signal.signal(number, signal.SIG_IGN)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._noted)
+        self.asked = False
+        if self.specification.stdio == PTY:
+            import fcntl  # noqa: PLC0415  # only a PTY needs it
+            import termios  # noqa: PLC0415
+
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        self.parent_fd = self._watch_parent()
+
+    def _noted(self, number: int, frame: object) -> None:
+        del frame
+        if number != signal.SIGCHLD:
+            self.asked = True
+
+    def _watch_parent(self) -> int:
+        """Return a pidfd of the supervisor; -1 where the kernel has none (the socket remains)."""
+        try:
+            descriptor = os.pidfd_open(self.specification.parent)
+        except OSError as error:
+            if error.errno == errno.ESRCH:
+                self._supervisor_lost()
+            return -1
+        if os.getppid() != self.specification.parent:
+            self._supervisor_lost()
+        return descriptor
+
+    def _let_go(self) -> None:
+        """Drop stdio, so that its end is the agent's own end."""
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            if descriptor == 0 and self.specification.stdio == PTY:
+                continue  # the session leader keeps the PTY
+            os.dup2(null, descriptor, inheritable=False)
+        os.close(null)
+
+    def _tell(self, line: str) -> None:
+        try:
+            os.write(self.control, os.fsencode(line) + b"\n")
+        except OSError:
+            self.supervised = False
+
+    def _wait(self) -> None:
+        """Wait for one event and act on it."""
+        poll = select.poll()
+        poll.register(self.wake, select.POLLIN)
+        if self.supervised:
+            poll.register(self.control, select.POLLIN)
+            if self.parent_fd >= 0:
+                poll.register(self.parent_fd, select.POLLIN)
+        timeout = max(0, self.steps[0][0] - _now()) if self.steps else None
+        for descriptor, _ in poll.poll(timeout):
+            if descriptor == self.wake:
+                os.read(self.wake, 4096)
+            elif descriptor == self.parent_fd:
+                self._supervisor_lost()
+            elif descriptor == self.control:
+                self._hear()
+        if self.asked:
+            self.asked = False
+            self._plan(0, SUPERVISOR_LOST_GRACE, KILL_GRACE)
+        self._reap()
+        while self.status is None and self.steps and self.steps[0][0] <= _now():
+            self._signal(self.steps.pop(0)[1])
+
+    def _hear(self) -> None:
+        try:
+            chunk = os.read(self.control, 65536)
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._supervisor_lost()
+            return
+        self.pending += chunk
+        self._commands()
+
+    def _commands(self) -> None:
+        while b"\n" in self.pending:
+            line, _, self.pending = self.pending.partition(b"\n")
+            word, *numbers = line.split()
+            if word == b"stop":
+                self._plan(*(int(number) for number in numbers))
+            elif word == b"signal":
+                self._signal(int(numbers[0]))
+            elif word == b"continue":
+                self._continue()
+
+    def _supervisor_lost(self) -> None:
+        self.supervised = False
+        self._plan(0, SUPERVISOR_LOST_GRACE, KILL_GRACE)
+
+    def _plan(self, close: int, term: int, kill: int) -> None:
+        """Lay out the ladder: after `close` TERM, after `term` more KILL, then KILL again."""
+        first = _now() + close
+        self.steps = [(first, SIGTERM), (first + term, SIGKILL), (first + term + kill, SIGKILL)]
+        self.steps.sort()
+
+    def _signal(self, number: int) -> None:
+        """Signal the agent, which is our unreaped child, so the pid is its own."""
+        if self.status is not None or not self.agent:
+            return
+        try:
+            os.kill(self.agent, number)
+            if number in (SIGTERM, signal.SIGHUP):
+                os.kill(self.agent, SIGCONT)
+        except OSError as error:
+            if error.errno not in (errno.ESRCH, errno.EPERM):
+                raise
+
+    def _continue(self) -> None:
+        if self.status is None:
+            os.killpg(os.getpgid(self.agent), SIGCONT)
+
+    def _reap(self) -> bool:
+        """Collect ended children; return whether any are left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if os.WIFSTOPPED(status):
+                if pid == self.agent:
+                    self._agent_stopped(os.WSTOPSIG(status))
+            elif pid == self.agent:
+                self.status = status
+
+    def _agent_stopped(self, number: int) -> None:
+        """Let whoever started us see the stop, as if the agent had been its child."""
+        stdio = self.specification.stdio
+        if stdio == PTY:
+            self._tell(f"stopped {number}")
+        elif stdio == INHERIT:
+            # Ctrl-Z stops the whole group, us included, and by now it may be running again.
+            time.sleep(RETRY / 1000)
+            if _state(self.agent) == b"T":
+                self._tell(f"stopped {number}")
+                os.kill(os.getpid(), SIGTSTP)
+
+    def _end_descendants(self) -> int:
+        """End everything that is left; return how many processes could not be ended.
+
+        Only direct children are signalled: as a subreaper we inherit every orphan, and an
+        unreaped child's pid can't have been reused.
+        """
+        if not self._reap():
+            return 0
+        started = _now()
+        termed: set[int] = set()
+        while _now() < started + ORPHAN_GRACE + KILL_GRACE:
+            kill = _now() >= started + ORPHAN_GRACE
+            for pid in _children():
+                if kill or pid not in termed:
+                    termed.add(pid)
+                    _send(pid, SIGKILL if kill else SIGTERM)
+                    _send(pid, SIGCONT)
+            if not self._reap():
+                return 0
+            poll = select.poll()
+            poll.register(self.wake, select.POLLIN)
+            if poll.poll(RETRY):
+                os.read(self.wake, 4096)
+        return len(_children())
+
+    def _report(self, survivors: int) -> int:
+        status = self.status if self.status is not None else 0
+        if os.WIFSIGNALED(status):
+            self._tell(f"ended signal {os.WTERMSIG(status)} {survivors}")
+            return 128 + os.WTERMSIG(status)
+        self._tell(f"ended exit {os.WEXITSTATUS(status)} {survivors}")
+        return os.WEXITSTATUS(status)
+
+
+def _now() -> float:
+    return time.monotonic() * 1000
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError as error:
+        if error.errno not in (errno.ESRCH, errno.EPERM):
+            raise
+
+
+def _state(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # pathlib is too heavy here
+            return file.read().rpartition(b")")[2].split()[0]
+    except (OSError, IndexError):
+        return b""
+
+
+def _children() -> list[int]:
+    """Return our own children."""
+    me = os.getpid()
+    try:
+        with open(f"/proc/{me}/task/{me}/children", "rb") as file:  # noqa: PTH123  # see above
+            return [int(pid) for pid in file.read().split()]
+    except FileNotFoundError:
+        names = os.listdir("/proc")  # noqa: PTH208  # see above
+        return [int(name) for name in names if name.isdigit() and _parent(int(name)) == me]
+
+
+def _parent(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # see above
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def main() -> None:
+    """Run the shim on the control descriptor named by the only argument."""
+    control = int(sys.argv[1])
+    for descriptor in sys.argv[1:]:
+        os.set_inheritable(int(descriptor), False)  # noqa: FBT003  # os takes no name
+    received = _receive(control)
+    if received is None:
+        os._exit(1)
+    os._exit(Shim(control, *received).run())
