@@ -1,23 +1,26 @@
 """Become another user for good, and prove it. Standard library only; imports nothing of ours.
 
-The launcher's shim loads this file by path, in a Python started with `-I -S`, and calls
-`become` between fork and exec. Run as a program, it reads one order (JSON, see `main`) on
-stdin, becomes that user and executes a command: this is how the materializer asks "can the
-target run this?" without being the target itself.
+The launcher's shim imports this file in a Python started with `-I -S`, and calls `become`
+between fork and exec, so imports are few. Run as a program, it reads one order (JSON, see
+`main`) on stdin, becomes that user and executes a command: this is how the materializer asks
+"can the target run this?" without being the target itself.
 
 The order of steps follows OpenSSH's permanently_set_uid and util-linux's setpriv. Every
 failure is fatal: a caller that sees NotBecome must end the process.
 """
 
+from __future__ import annotations
+
 import ctypes
 import errno
-import json
 import os
-import platform
-import signal
 import sys
-from collections.abc import Sequence
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from materializer.values import Identity
+
+SIGKILL = 9
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_KEEPCAPS = 8
@@ -56,26 +59,19 @@ class _CapData(ctypes.Structure):
     )
 
 
-def become(  # noqa: PLR0913  # ids are positional everywhere; a value type cannot be imported here
-    uid: int,
-    gid: int,
-    groups: Sequence[int],
-    *,
-    death_signal: int = 0,
-    parent: int = 0,
-    umask: int = UMASK,
-) -> None:
+def become(identity: Identity, *, death_signal: int = 0, parent: int = 0) -> None:
     """Take on the identity, drop every way back, check it, then arm the parent's death signal.
 
     `parent` is the pid that must still be the parent once the signal is armed. Raises NotBecome.
     """
+    uid, gid, groups = identity.uid, identity.gid, identity.groups
     if uid <= 0 or gid < 0:
         raise NotBecome(f"uid {uid}, gid {gid} is not an identity to isolate a launch with")
     before = (os.getresuid(), os.getresgid())
     # From here to exec the memory is still a copy of the service's: no ptrace, no /proc/self/mem.
     _prctl(PR_SET_DUMPABLE, 0)
     _prctl(PR_SET_KEEPCAPS, 0)
-    os.umask(umask)
+    os.umask(UMASK)
     try:
         os.setgroups(list(groups))
         os.setresgid(gid, gid, gid)
@@ -87,7 +83,7 @@ def become(  # noqa: PLR0913  # ids are positional everywhere; a value type cann
     _drop_capabilities()
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     _leave_keyring()
-    check(uid, gid, groups, umask=umask)
+    check(identity)
     _prove(before, uid, gid)
     if death_signal:
         _prctl(PR_SET_PDEATHSIG, death_signal)
@@ -95,17 +91,18 @@ def become(  # noqa: PLR0913  # ids are positional everywhere; a value type cann
             raise NotBecome("the process that started this one has ended")
 
 
-def check(uid: int, gid: int, groups: Sequence[int], *, umask: int = UMASK) -> None:
+def check(identity: Identity) -> None:
     """Compare every id, the groups, umask, no_new_privs and capabilities with what they must be."""
+    uid, gid, groups = identity.uid, identity.gid, identity.groups
     if os.getresuid() != (uid, uid, uid):
         raise NotBecome(f"user ids are {os.getresuid()}, not {uid}")
     if os.getresgid() != (gid, gid, gid):
         raise NotBecome(f"group ids are {os.getresgid()}, not {gid}")
     if set(os.getgroups()) | {gid} != set(groups) | {gid}:
         raise NotBecome(f"groups are {sorted(os.getgroups())}, not {sorted(set(groups))}")
-    found = os.umask(umask)
-    if found != umask:
-        raise NotBecome(f"umask is {found:03o}, not {umask:03o}")
+    found = os.umask(UMASK)
+    if found != UMASK:
+        raise NotBecome(f"umask is {found:03o}, not {UMASK:03o}")
     if _libc.prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1:
         raise NotBecome("no_new_privs is not set")
     data = (_CapData * 2)()
@@ -150,7 +147,7 @@ def _drop_capabilities() -> None:
 
 def _leave_keyring() -> None:
     """Join a new, empty session keyring: the service's may hold keys, and possession is access."""
-    number = KEYCTL_NUMBERS.get(platform.machine())
+    number = KEYCTL_NUMBERS.get(os.uname().machine)
     if number is None:
         return
     if _libc.syscall(number, KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0) >= 0:
@@ -173,6 +170,9 @@ def main() -> None:
     `uid`, `gid`, `groups`; `reads` are files that must open first. Ends with 125 and a line on
     stderr where that fails.
     """
+    import json  # noqa: PLC0415  # the shim has no use for these
+    import types  # noqa: PLC0415
+
     order = json.load(sys.stdin.buffer)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -180,14 +180,8 @@ def main() -> None:
     step = "identity"
     try:
         if order["identity"] is not None:
-            wanted = order["identity"]
-            become(
-                wanted["uid"],
-                wanted["gid"],
-                wanted["groups"],
-                death_signal=signal.SIGKILL,
-                parent=order["parent"],
-            )
+            target = types.SimpleNamespace(**order["identity"])
+            become(target, death_signal=SIGKILL, parent=order["parent"])  # type: ignore[arg-type]
         step = order["cwd"]
         os.chdir(step)
         for step in order["reads"]:

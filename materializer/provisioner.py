@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import sys
+import types
 from pathlib import Path
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -25,9 +26,8 @@ def main() -> None:
     spec.loader.exec_module(module)  # type: ignore[union-attr]
     at = order["home"]
     try:
-        wanted = order["identity"]
-        if wanted is not None:
-            module.become(wanted["uid"], wanted["gid"], wanted["groups"])
+        if order["identity"] is not None:
+            module.become(types.SimpleNamespace(**order["identity"]))
         else:
             os.umask(0o077)
         home = os.open(order["home"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
