@@ -10,12 +10,13 @@ import fcntl
 import json
 import os
 import secrets
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from materializer.errors import MaterializeError, UidTaken
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from materializer.values import Identity
 
 SCHEMA: Final = 1
