@@ -1,20 +1,36 @@
 """The MCP server on standard input and output: frames in, frames out, nothing else.
 
-The main thread reads. Each tool call runs in a thread of its own, `WORKERS` at most at a
-time, so that a slow call neither delays another nor keeps a cancellation from being seen.
+The main thread reads and answers what costs nothing. Tool calls run in worker threads, so
+that a slow one neither delays another nor keeps its own cancellation from being seen.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 
-from materializer.agentside import VERSION
 from materializer.agentside.connection import find_connection
-from materializer.agentside.errors import DONE, Failure
-from materializer.agentside.hub import call, capability
-from materializer.agentside.pages import Pages
+from materializer.agentside.dialects import (
+    BATCHED,
+    HANDSHAKE,
+    MODERN,
+    discover,
+    initialize,
+    modern_version,
+    shaped,
+)
+from materializer.agentside.errors import DONE, OTHER, Failure
+from materializer.agentside.frames import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    Batch,
+    Output,
+    RpcError,
+    decode,
+    lines,
+)
+from materializer.agentside.hub import capability
 from materializer.agentside.streams import (
     STDERR,
     STDIN,
@@ -23,204 +39,145 @@ from materializer.agentside.streams import (
     to_json,
     write_all,
 )
+from materializer.agentside.toolbox import Ticket, Toolbox
 from materializer.agentside.tools import TOOLS
-from materializer.agentside.transport import Exchange
+from materializer.agentside.workers import Workers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-VERBS = {
-    "amux.memory_search": "search",
-    "amux.memory_get": "get",
-    "amux.memory_upsert": "upsert",
-    "amux.memory_forget": "forget",
-}
-CONTINUE = "amux.result_continue"
-WORKERS = 8
-MAX_FRAME = 4 * 1024 * 1024  # bytes
-PARSE_ERROR = -32700
-INVALID_REQUEST = -32600
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
+HELP = """\
+usage: amux mcp
 
-
-class RpcError(Exception):
-    """A JSON-RPC error, for what is not a tool's own answer."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
+Serve the memory of this launch as MCP tools on standard input and output.
+"""
 
 
 def serve(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Serve until standard input ends; returns the exit status."""
     if argv:
+        if argv[0] in ("--help", "-h"):
+            write_all(STDOUT, HELP.encode())
+            return DONE
         raise Failure("invalid_request", "amux mcp takes no arguments.")
-    out = os.dup(STDOUT)
-    os.dup2(STDERR, STDOUT)
-    Server(out, environ).run()
-    return DONE
+    out = Output(os.dup(STDOUT))
+    os.dup2(STDERR, STDOUT)  # whatever else might print cannot break a frame
+    threading.Thread(target=_check, args=(environ,), daemon=True).start()
+    return Server(out, Toolbox(environ)).run(STDIN)
+
+
+def _check(environ: Mapping[str, str]) -> None:
+    """Ask the Hub once whether memory can be used, and tell standard error if it cannot."""
+    try:
+        capability(find_connection(environ))
+    except Failure as failure:
+        complain(to_json(failure.body()) + b"\n")
 
 
 class Server:
     """One client's session."""
 
-    def __init__(self, out: int, environ: Mapping[str, str]) -> None:
+    def __init__(self, out: Output, toolbox: Toolbox) -> None:
         self._out = out
-        self._environ = environ
-        self._pages = Pages()
-        self._slots = threading.Semaphore(WORKERS)
-        self._writing = threading.Lock()
-        self._lock = threading.Lock()
-        self._running: dict[object, Exchange | None] = {}
+        self._toolbox = toolbox
+        self._workers = Workers()
+        self._version = HANDSHAKE[0]
+        self._running: dict[object, Ticket] = {}
 
-    def run(self) -> None:
-        """Read frames until the end of the input, then finish what is running."""
-        threading.Thread(target=self._check, daemon=True).start()
-        threads: list[threading.Thread] = []
-        for frame in _frames(STDIN):
-            threads = [thread for thread in threads if thread.is_alive()]
-            self._receive(frame, threads)
-        for thread in threads:
-            thread.join()
+    def run(self, fd: int) -> int:
+        """Read to the end of the input, finish what runs, and return the exit status."""
+        for line in lines(fd):
+            try:
+                self._receive(decode(line))
+            except RpcError as error:
+                self._out.send(error.reply(None))
+            if self._out.broken:
+                return OTHER
+        self._workers.finish()
+        return OTHER if self._out.broken else DONE
 
-    def _check(self) -> None:
-        """Ask once whether memory can be used, and say on standard error if it cannot."""
-        try:
-            capability(find_connection(self._environ))
-        except Failure as failure:
-            complain(to_json(failure.body()) + b"\n")
+    def _receive(self, message: object) -> None:
+        if not isinstance(message, list):
+            self._accept(message, self._out)
+            return
+        if self._version not in BATCHED or not message:
+            raise RpcError(INVALID_REQUEST, "Batches are not part of this protocol version.")
+        batch = Batch(self._out)
+        for part in message:
+            try:
+                self._accept(part, batch)
+            except RpcError as error:
+                batch.expect()
+                batch.send(error.reply(None))
+        batch.drop()
 
-    def _receive(self, frame: bytes | None, threads: list[threading.Thread]) -> None:
-        if frame is None:
-            self._send_error(None, PARSE_ERROR, "The frame is too long.")
-            return
-        try:
-            message = json.loads(frame)
-        except (ValueError, RecursionError):
-            self._send_error(None, PARSE_ERROR, "The frame is not JSON.")
-            return
-        if not isinstance(message, dict) or not isinstance(message.get("method"), str):
-            if not (isinstance(message, dict) and ("result" in message or "error" in message)):
-                self._send_error(None, INVALID_REQUEST, "The frame is not a request.")
-            return
-        method, params = message["method"], message.get("params")
+    def _accept(self, message: object, out: Output) -> None:
+        if not isinstance(message, dict):
+            raise RpcError(INVALID_REQUEST, "A frame is an object.")
+        method, params, ident = message.get("method"), message.get("params"), message.get("id")
+        if not isinstance(method, str):
+            if "result" in message or "error" in message:
+                return  # an answer, and nothing was asked
+            raise RpcError(INVALID_REQUEST, "The frame has no method.")
         if "id" not in message:
             self._notified(method, params)
             return
-        ident = message["id"]
         if isinstance(ident, bool) or not isinstance(ident, (str, int)):
-            self._send_error(None, INVALID_REQUEST, "A request's id is a string or a number.")
-            return
-        if method == "tools/call":
-            with self._lock:
-                self._running[ident] = None
-            thread = threading.Thread(target=self._work, args=(ident, params), daemon=True)
-            threads.append(thread)
-            thread.start()
-            return
+            raise RpcError(INVALID_REQUEST, "A request's id is a string or a whole number.")
+        out.expect()
         try:
-            self._send({"jsonrpc": "2.0", "id": ident, "result": _answer(method, params)})
+            version = modern_version(params) or self._version
+            if method == "tools/call":
+                self._begin(ident, params, version, out)
+                return
+            result = self._answer(method, params, version)
+            out.send({"jsonrpc": "2.0", "id": ident, "result": shaped(version, method, result)})
         except RpcError as error:
-            self._send_error(ident, error.code, error.message)
+            out.send(error.reply(ident))
+
+    def _answer(self, method: str, params: object, version: str) -> dict[str, object]:
+        if method == "tools/list":
+            return {"tools": TOOLS}
+        if version in MODERN:
+            if method == "server/discover":
+                return discover()
+        elif method == "initialize":
+            self._version, result = initialize(params)
+            return result
+        elif method == "ping":
+            return {}
+        raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")
 
     def _notified(self, method: str, params: object) -> None:
         if method != "notifications/cancelled" or not isinstance(params, dict):
             return
         ident = params.get("requestId")
-        if isinstance(ident, (str, int)):
-            with self._lock:
-                exchange = self._running.pop(ident, None)
-            if exchange is not None:
-                exchange.abandon()
+        ticket = self._running.get(ident) if isinstance(ident, (str, int)) else None
+        if ticket is not None:
+            ticket.cancel()
 
-    def _work(self, ident: object, params: object) -> None:
-        with self._slots:
+    def _begin(self, ident: object, params: object, version: str, out: Output) -> None:
+        if ident in self._running:
+            raise RpcError(INVALID_REQUEST, "A running request has this id already.")
+        ticket = self._running[ident] = Ticket()
+
+        def work() -> None:
             try:
-                reply: dict[str, object] = {"result": self._tool(ident, params)}
+                result = self._toolbox.call(params, version, ticket)
+                reply = {"result": shaped(version, "tools/call", result)}
+                frame: dict[str, object] = {"jsonrpc": "2.0", "id": ident, **reply}
             except RpcError as error:
-                reply = {"error": {"code": error.code, "message": error.message}}
-        with self._lock:
-            cancelled = ident not in self._running
+                frame = error.reply(ident)
+            except Exception as error:  # noqa: BLE001  # a thread's outermost frame
+                failure = f"amux failed: {type(error).__name__}"
+                frame = RpcError(INTERNAL_ERROR, failure).reply(ident)
             self._running.pop(ident, None)
-        if not cancelled:
-            self._send({"jsonrpc": "2.0", "id": ident, **reply})
-
-    def _tool(self, ident: object, params: object) -> dict[str, object]:
-        if not isinstance(params, dict) or not isinstance(params.get("name"), str):
-            raise RpcError(INVALID_PARAMS, "tools/call needs a name.")
-        name = params["name"]
-        arguments = params.get("arguments")
-        if arguments is None:
-            arguments = {}
-        if not isinstance(arguments, dict):
-            raise RpcError(INVALID_PARAMS, "The arguments of a tool are an object.")
-        if name not in VERBS and name != CONTINUE:
-            raise RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
-        given = {key: value for key, value in arguments.items() if value is not None}
-        try:
-            connection = find_connection(self._environ)
-            exchange = Exchange(connection)
-            with self._lock:
-                if ident in self._running:
-                    self._running[ident] = exchange
-            if name == CONTINUE:
-                capability(connection, exchange)
-                content = self._pages.following(given.get("token"))
+            if ticket.cancelled:
+                out.drop()
             else:
-                answer = call(connection, VERBS[name], given, exchange)
-                content = self._pages.first(to_json(answer).decode())
-        except Failure as failure:
-            text = to_json(failure.body()).decode()
-            return {"content": [{"type": "text", "text": text}], "isError": True}
-        return {"content": content, "isError": False}
+                out.send(frame)
 
-    def _send_error(self, ident: object, code: int, message: str) -> None:
-        error = {"code": code, "message": message}
-        self._send({"jsonrpc": "2.0", "id": ident, "error": error})
-
-    def _send(self, message: dict[str, object]) -> None:
-        with self._writing:
-            write_all(self._out, to_json(message) + b"\n")
-
-
-def _answer(method: str, params: object) -> dict[str, object]:
-    if method == "initialize":
-        asked = params.get("protocolVersion") if isinstance(params, dict) else None
-        return {
-            "protocolVersion": asked if asked in VERSIONS else VERSIONS[-1],
-            "capabilities": {"tools": {"listChanged": False}},
-            "serverInfo": {"name": "amux", "version": VERSION},
-        }
-    if method == "ping":
-        return {}
-    if method == "tools/list":
-        return {"tools": TOOLS}
-    raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")
-
-
-def _frames(fd: int) -> Iterator[bytes | None]:
-    """Yield the lines that are not empty; None stands for one that is too long."""
-    rest = bytearray()
-    skipping = False
-    while True:
-        piece = os.read(fd, 65536)
-        if not piece:
-            break
-        rest += piece
-        while b"\n" in rest:
-            line, _, rest = rest.partition(b"\n")
-            if skipping:
-                skipping = False
-            elif line.strip():
-                yield bytes(line)
-        if len(rest) > MAX_FRAME:
-            if not skipping:
-                yield None
-            skipping = True
-            rest.clear()
-    if rest.strip() and not skipping:
-        yield bytes(rest)
+        if not self._workers.add(work):
+            del self._running[ident]
+            raise RpcError(INTERNAL_ERROR, "Too many calls are waiting; send it again later.")

@@ -27,14 +27,16 @@ def _tool(  # noqa: PLR0913  # a tool's fields, each named at its place
     *,
     properties: dict[str, Schema],
     required: list[str],
-    read_only: bool,
+    read_only: bool = False,
+    destructive: bool = False,
 ) -> dict[str, object]:
-    annotations: dict[str, object] = {"title": title, "readOnlyHint": read_only}
-    if not read_only:
-        # Nothing is lost without the caller naming the exact revision that it has read.
-        annotations["destructiveHint"] = False
-    annotations["idempotentHint"] = True
-    annotations["openWorldHint"] = False
+    annotations: dict[str, object] = {
+        "title": title,
+        "readOnlyHint": read_only,
+        "destructiveHint": destructive,
+        "idempotentHint": True,  # the Hub takes a repeated write for done, and never twice
+        "openWorldHint": False,
+    }
     return {
         "name": name,
         "title": title,
@@ -121,7 +123,8 @@ UPSERT = _tool(
         },
     },
     required=["path", "content", "expected_revision"],
-    read_only=False,
+    # It replaces only the revision that the caller has read, and names.
+    destructive=False,
 )
 
 FORGET = _tool(
@@ -131,7 +134,7 @@ FORGET = _tool(
     " the same thing.",
     properties={"path": PATH, "expected_revision": REVISION},
     required=["path", "expected_revision"],
-    read_only=False,
+    destructive=True,
 )
 
 CONTINUE = _tool(
@@ -146,3 +149,10 @@ CONTINUE = _tool(
 )
 
 TOOLS = [SEARCH, GET, UPSERT, FORGET, CONTINUE]
+
+VERBS = {
+    "amux.memory_search": "search",
+    "amux.memory_get": "get",
+    "amux.memory_upsert": "upsert",
+    "amux.memory_forget": "forget",
+}

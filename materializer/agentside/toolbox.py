@@ -1,0 +1,128 @@
+"""What a tool call does: arguments checked against the tool's schema, the Hub asked, a page made.
+
+An answer is the Hub's own JSON as text. Where it fits the page twice, it also goes as
+structured content, for clients that read only that; a long one goes once, as text.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from materializer.agentside.connection import find_connection
+from materializer.agentside.dialects import UNSTRUCTURED
+from materializer.agentside.errors import Failure
+from materializer.agentside.frames import INVALID_PARAMS, RpcError
+from materializer.agentside.hub import call, capability
+from materializer.agentside.pages import PAGE, Pages
+from materializer.agentside.streams import to_json
+from materializer.agentside.tools import CONTINUE, TOOLS, VERBS
+from materializer.agentside.transport import Exchange
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Ticket:
+    """One running call, which may be cancelled from another thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._exchange: Exchange | None = None
+        self.cancelled = False
+
+    def hold(self, exchange: Exchange) -> None:
+        """Remember the exchange that a cancellation would end."""
+        with self._lock:
+            self._exchange = exchange
+            if self.cancelled:
+                exchange.abandon()
+
+    def cancel(self) -> None:
+        """End the call: its answer is not sent."""
+        with self._lock:
+            self.cancelled = True
+            if self._exchange is not None:
+                self._exchange.abandon()
+
+
+class Toolbox:
+    """The five tools of one server process."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._pages = Pages()
+        self._schemas = {tool["name"]: tool["inputSchema"] for tool in TOOLS}
+
+    def call(self, params: object, version: str, ticket: Ticket) -> dict[str, object]:
+        """Return the result of `tools/call`; raise `RpcError` where there is no such tool."""
+        name = params.get("name") if isinstance(params, dict) else None
+        if not isinstance(params, dict) or not isinstance(name, str):
+            raise RpcError(INVALID_PARAMS, "tools/call needs the name of a tool.")
+        if name not in self._schemas:
+            raise RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
+        try:
+            arguments = _checked(self._schemas[name], params.get("arguments"))
+            return self._answer(name, arguments, version, ticket)
+        except Failure as failure:
+            return _result(to_json(failure.body()).decode(), error=True)
+
+    def _answer(
+        self, name: str, arguments: dict[str, object], version: str, ticket: Ticket
+    ) -> dict[str, object]:
+        connection = find_connection(self._environ)
+        exchange = Exchange(connection)
+        ticket.hold(exchange)
+        if name == CONTINUE["name"]:
+            # What was granted when the first page was made may have been taken back since.
+            capability(connection, exchange)
+            return {"content": self._pages.following(arguments["token"]), "isError": False}
+        answer = call(connection, VERBS[name], arguments, exchange)
+        text = to_json(answer).decode()
+        if version not in UNSTRUCTURED:
+            both = {**_result(text, error=False), "structuredContent": answer}
+            if len(to_json(both)) <= PAGE:
+                return both
+        return {"content": self._pages.first(text), "isError": False}
+
+
+def _result(text: str, *, error: bool) -> dict[str, object]:
+    return {"content": [{"type": "text", "text": text}], "isError": error}
+
+
+def _checked(schema: object, given: object) -> dict[str, object]:
+    """Return the arguments without the nulls that some models send for what they leave out."""
+    if given is None:
+        given = {}
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    required = schema.get("required") if isinstance(schema, dict) else None
+    if not isinstance(given, dict) or not isinstance(properties, dict):
+        raise RpcError(INVALID_PARAMS, "The arguments of a tool are an object.")
+    unknown = [str(name) for name in given if name not in properties]
+    if unknown:
+        raise Failure(
+            "invalid_request",
+            f"There is no argument {', '.join(unknown)}; known are {', '.join(properties)}.",
+        )
+    found = {name: value for name, value in given.items() if value is not None}
+    missing = [name for name in required or () if name not in found]
+    if missing:
+        raise Failure("invalid_request", f"The argument {', '.join(missing)} is missing.")
+    return {name: _typed(name, properties[name], value) for name, value in found.items()}
+
+
+def _typed(name: str, schema: object, value: object) -> object:
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    if kind == "string" and isinstance(value, str):
+        return value
+    if kind == "integer" and not isinstance(value, bool):
+        if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit():
+            value = int(value[:18])
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, int):
+            return value
+    raise Failure(
+        "invalid_request",
+        f"The argument {name} is {'a whole number' if kind == 'integer' else 'a string'}.",
+    )
