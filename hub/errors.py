@@ -12,15 +12,21 @@
     ├── RejectedContent     422  the content guard refused; carries rule and line
     ├── Undecodable         422  a stored file is not UTF-8
     ├── Unavailable         503  the Hub cannot be reached or is stopping
-    └── StorageFailed       507  the file system refused; the old document stands
+    ├── StorageFailed       507  the file system refused; the old document stands
+    └── LocalRefusal             met on the Hub's own machine, never sent over HTTP
+        ├── HomeRefused          AMUX_HOME, or a folder or file in it, cannot be trusted
+        ├── ConfigRefused        config.toml or a value for it
+        ├── IdentityRefused      a Principal, alias or credential, or their files
+        ├── AlreadyRunning       another Hub holds this root
+        └── NotStarted           the Hub did not start, or did not stop
 
-The agent-side code cannot import this module (it runs alone, on the standard
+`WIRE_ERRORS` are those with a code and status of their own on the wire. The agent-side code cannot import this module (it runs alone, on the standard
 library); a test holds its table of codes against this one.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 JsonField = str | int | bool | None
 
@@ -115,3 +121,55 @@ class StorageFailed(HubError):
     """The file system refused a step of a write; the old document stands."""
 
     code, status = "storage_failed", 507
+
+
+class LocalRefusal(HubError):
+    """Something on this machine has to be mended first; never sent over HTTP."""
+
+    code = "local_refusal"
+
+
+class HomeRefused(LocalRefusal):
+    """AMUX_HOME, or a folder or file in it, cannot be trusted or used."""
+
+    code = "home_refused"
+
+
+class ConfigRefused(LocalRefusal):
+    """`config.toml`, or a value for it, is not acceptable."""
+
+    code = "config_refused"
+
+
+class IdentityRefused(LocalRefusal):
+    """A Principal, an alias, a credential, or one of their files is not acceptable."""
+
+    code = "identity_refused"
+
+
+class AlreadyRunning(LocalRefusal):
+    """Another Hub holds this root."""
+
+    code = "already_running"
+
+
+class NotStarted(LocalRefusal):
+    """The Hub did not start or stop within its time."""
+
+    code = "not_started"
+
+
+WIRE_ERRORS: Final[tuple[type[HubError], ...]] = (
+    Unauthenticated,
+    Forbidden,
+    BindingMismatch,
+    MemoryDisabled,
+    InvalidRequest,
+    InvalidPath,
+    Conflict,
+    LimitExceeded,
+    RejectedContent,
+    Undecodable,
+    Unavailable,
+    StorageFailed,
+)

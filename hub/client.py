@@ -1,0 +1,246 @@
+"""A synchronous client of the Hub: typed requests in, typed answers or `hub.errors` out.
+
+Over a Unix socket it speaks with the standard library, over TLS with httpx, which is
+imported only then. Every call makes its own exchange, so one client serves many threads.
+Nothing is retried: after `Unavailable` a write may have happened, and reading tells.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from urllib.parse import quote
+
+from hub.connection import Connection, load_connection
+from hub.errors import WIRE_ERRORS, Conflict, HubError, JsonField, Unavailable
+from hub.transport import TlsTransport, UnixTransport
+from hub.values import (
+    ForgetRequest,
+    Forgotten,
+    Fragment,
+    GetRequest,
+    Match,
+    SearchAnswer,
+    SearchRequest,
+    UpsertRequest,
+    Written,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+SECONDS: Final = 30.0
+BINDING_HEADER: Final = "Amux-Memory-Binding"
+_BY_CODE: Final = {error.code: error for error in WIRE_ERRORS}
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """The Hub's version, and for a known caller its policy and whether memory is on."""
+
+    version: str
+    policy: str | None = None
+    enabled: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capability:
+    """Whether memory is on, the binding that holds for the caller, and the limits."""
+
+    enabled: bool
+    binding: str | None
+    limits: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchGrant:
+    """An opened launch: its frozen binding and its `agent` credential until `expires_at`."""
+
+    launch: str
+    binding: str
+    principal: str | None
+    token: str = field(repr=False)
+    expires_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A renewed launch; `expires_at` is Unix time in seconds."""
+
+    launch: str
+    binding: str
+    principal: str | None
+    expires_at: int
+
+
+class Transport(Protocol):
+    """One exchange with the Hub; raises Unavailable."""
+
+    def exchange(
+        self, method: str, path: str, *, headers: Mapping[str, str], body: bytes | None
+    ) -> tuple[int, bytes]:
+        """Return status and body of the answer."""
+
+    def close(self) -> None:
+        """Let go of what the transport holds."""
+
+
+class HubClient:
+    """Call one Hub with one credential, and with a binding where the caller has one."""
+
+    def __init__(
+        self, connection: Connection, *, binding: str | None = None, seconds: float = SECONDS
+    ) -> None:
+        path = connection.socket_path
+        self._transport: Transport
+        if path is not None:
+            self._transport = UnixTransport(Path(path), seconds=seconds)
+        else:
+            self._transport = TlsTransport(connection.url, ca_pem=connection.ca_pem, seconds=seconds)
+        self._headers = {"Authorization": f"Bearer {connection.token}"}
+        if binding is not None:
+            self._headers[BINDING_HEADER] = binding
+
+    @classmethod
+    def from_file(
+        cls, path: Path, *, binding: str | None = None, seconds: float = SECONDS
+    ) -> HubClient:
+        """Read a connection file and return its client. Raises HomeRefused."""
+        return cls(load_connection(path), binding=binding, seconds=seconds)
+
+    def __enter__(self) -> HubClient:
+        """Return the client itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the client."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of open connections."""
+        self._transport.close()
+
+    def health(self) -> Health:
+        """Return version, policy and enabled; also tells whether the credential is good."""
+        return _value(Health, self._call("GET", "/v1/health"))
+
+    def capability(self) -> Capability:
+        """Return what the caller may count on."""
+        return _value(Capability, self._call("GET", "/v1/memory/capability"))
+
+    def search(self, request: SearchRequest) -> SearchAnswer:
+        """Return one page of matches."""
+        tree = self._verb("search", request)
+        matches = tree.get("matches")
+        if not isinstance(matches, list):
+            raise _not_understood()
+        found = tuple(_value(Match, match) for match in matches)
+        return _value(SearchAnswer, {**tree, "matches": found})
+
+    def get(self, request: GetRequest) -> Fragment:
+        """Return a piece of one document."""
+        return _value(Fragment, self._verb("get", request))
+
+    def upsert(self, request: UpsertRequest) -> Written:
+        """Write one document."""
+        return _value(Written, self._verb("upsert", request))
+
+    def forget(self, request: ForgetRequest) -> Forgotten:
+        """Delete one document."""
+        return _value(Forgotten, self._verb("forget", request))
+
+    def open_launch(
+        self, launch: str, *, principal: str | None = None, binding: str | None = None
+    ) -> LaunchGrant:
+        """Open a launch: fresh without `binding`, else for the stored one. Needs a runtime.
+
+        A repeat with the same id gives a new credential and ends the older one.
+        """
+        body = {"principal": principal, "binding": binding}
+        return _value(LaunchGrant, self._call("PUT", _launch_path(launch), body))
+
+    def renew_launch(self, launch: str) -> Lease:
+        """Extend a launch of this runtime by a full lease."""
+        return _value(Lease, self._call("PUT", _launch_path(launch), {"renew": True}))
+
+    def end_launch(self, launch: str) -> None:
+        """End a launch and its credential; one that is over already is no error."""
+        self._call("DELETE", _launch_path(launch))
+
+    def system_config(self) -> Mapping[str, object]:
+        """Return every setting, running and configured. Needs an admin."""
+        return self._call("GET", "/v1/system/config")
+
+    def set_memory_enabled(self, enabled: bool) -> Mapping[str, object]:  # noqa: FBT001  # the value
+        """Set `memory.enabled` for the Hub's next start. Needs an admin."""
+        return self._call("PUT", "/v1/system/config", {"memory.enabled": enabled})
+
+    def _verb(
+        self, verb: str, request: SearchRequest | GetRequest | UpsertRequest | ForgetRequest
+    ) -> dict[str, object]:
+        return self._call("POST", f"/v1/memory/{verb}", dataclasses.asdict(request))
+
+    def _call(
+        self, method: str, path: str, body: Mapping[str, object] | None = None
+    ) -> dict[str, object]:
+        headers = dict(self._headers)
+        data = None
+        if body is not None:
+            # ASCII on the wire: a lone surrogate then reaches the Hub, which refuses it.
+            data = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        status, answer = self._transport.exchange(method, path, headers=headers, body=data)
+        try:
+            tree = json.loads(answer)
+        except ValueError as error:
+            raise _not_understood() from error
+        if not isinstance(tree, dict):
+            raise _not_understood()
+        if status != 200:  # noqa: PLR2004  # HTTP's own number
+            raise _error(tree)
+        return tree
+
+
+def _launch_path(launch: str) -> str:
+    return "/v1/launches/" + quote(launch, safe="")
+
+
+def _value(kind: type[Value], tree: object) -> Value:
+    """Build an answer from the fields that it knows; a newer Hub may send more."""
+    if not dataclasses.is_dataclass(kind) or not isinstance(tree, dict):
+        raise _not_understood()
+    known = {item.name for item in dataclasses.fields(kind)}
+    try:
+        return kind(**{name: value for name, value in tree.items() if name in known})
+    except TypeError as error:
+        raise _not_understood() from error
+
+
+def _error(tree: Mapping[str, object]) -> HubError:
+    fields = tree.get("error")
+    if not isinstance(fields, dict):
+        return _not_understood()
+    code, message = fields.get("code"), fields.get("message")
+    extra: dict[str, JsonField] = {
+        str(name): value for name, value in fields.items() if name not in {"code", "message"}
+    }
+    kind = _BY_CODE.get(code) if isinstance(code, str) else None
+    if kind is None:
+        return HubError(f"the Hub answered: {message}", **extra)
+    if kind is Conflict:
+        return Conflict(str(message), revision=str(extra.get("revision")))
+    return kind(str(message), **extra)
+
+
+def _not_understood() -> HubError:
+    return Unavailable("what answers at the Hub's address does not speak the Hub's protocol")

@@ -1,0 +1,190 @@
+"""The settings of one AMUX_HOME: `config.toml`, its known keys and its one locked writer.
+
+A running Hub keeps the values that it started with; a change needs a restart.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from hub.atomicfile import locked, replace_file
+from hub.errors import ConfigRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+Isolation: TypeAlias = Literal["none", "principal"]
+Guard: TypeAlias = Literal["block", "warn"]
+SettingValue: TypeAlias = bool | str | tuple[str, ...]
+
+CONFIG_FILE: Final = "config.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings; a field `memory_enabled` is the key `memory.enabled` of the file."""
+
+    memory_enabled: bool = False
+    memory_isolation: str = "none"
+    memory_guard: str = "block"
+    memory_allow_network_mount: bool = False
+    hub_listen: str = ""
+    hub_names: tuple[str, ...] = ()
+    hub_tls_cert: str = ""
+    hub_tls_key: str = ""
+
+    def values(self) -> dict[str, SettingValue]:
+        """Return every key of the file with its value, in the documented order."""
+        return {_key(field.name): getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What `set_value` did: the key, its value before and after."""
+
+    key: str
+    before: SettingValue
+    after: SettingValue
+
+
+HELP: Final[Mapping[str, str]] = {
+    "memory.enabled": "true or false: whether the Hub serves memory at all",
+    "memory.isolation": "none (everyone shares one memory) or principal (one memory each)",
+    "memory.guard": "block or warn: what to do with secrets and injection patterns in a write",
+    "memory.allow_network_mount": "true or false: accept a root on nfs, cifs, 9p or fuse",
+    "hub.listen": "HOST:PORT for TLS, or empty for Unix sockets only",
+    "hub.names": "host names that clients may use, separated by commas",
+    "hub.tls_cert": "absolute path of the PEM certificate chain",
+    "hub.tls_key": "absolute path of the PEM private key",
+}
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "memory.isolation": ("none", "principal"),
+    "memory.guard": ("block", "warn"),
+}
+
+
+def known_keys() -> tuple[str, ...]:
+    """Return every key that `config.toml` may hold."""
+    return tuple(HELP)
+
+
+def load(home: Path) -> Settings:
+    """Read the settings; a missing file means the defaults. Raises ConfigRefused."""
+    return _settings(_read(home), home / CONFIG_FILE)
+
+
+def set_value(home: Path, key: str, text: str) -> Change:
+    """Set one key from its text form, under the writer's lock. Raises ConfigRefused."""
+    _check_key(key)
+    return store_value(home, key, _parse(key, text))
+
+
+def store_value(home: Path, key: str, value: SettingValue) -> Change:
+    """Set one key to a typed value, under the writer's lock. Raises ConfigRefused."""
+    import tomli_w  # noqa: PLC0415  # only writers pay for it
+
+    with locked(home / ".config.lock"):
+        before = load(home)
+        after = replace(before, **{_field(key): _checked(key, value)})
+        tree: dict[str, dict[str, object]] = {}
+        defaults = Settings().values()
+        written = _flat(_read(home))
+        for name, setting in after.values().items():
+            if setting != defaults[name] or name in written or name == key:
+                table, _, leaf = name.partition(".")
+                plain = list(setting) if isinstance(setting, tuple) else setting
+                tree.setdefault(table, {})[leaf] = plain
+        try:
+            replace_file(home / CONFIG_FILE, tomli_w.dumps(tree).encode())
+        except OSError as error:
+            raise ConfigRefused(f"cannot write {home / CONFIG_FILE}: {error.strerror}") from error
+    return Change(key, before.values()[key], after.values()[key])
+
+
+def show(value: SettingValue) -> str:
+    """Return a value in the text form that `set_value` takes."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else ",".join(value)
+
+
+def _key(field: str) -> str:
+    return field.replace("_", ".", 1)
+
+
+def _field(key: str) -> str:
+    return key.replace(".", "_", 1)
+
+
+def _check_key(key: str) -> None:
+    if key not in HELP:
+        raise ConfigRefused(f"unknown setting {key!r}; known are: {', '.join(HELP)}")
+
+
+def _read(home: Path) -> dict[str, object]:
+    path = home / CONFIG_FILE
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigRefused(f"{path} is not valid TOML: {error}") from error
+    except OSError as error:
+        raise ConfigRefused(f"cannot read {path}: {error.strerror}") from error
+
+
+def _flat(tree: Mapping[str, object]) -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for table, entries in tree.items():
+        if isinstance(entries, dict):
+            flat.update({f"{table}.{leaf}": value for leaf, value in entries.items()})
+        else:
+            flat[table] = entries
+    return flat
+
+
+def _settings(tree: Mapping[str, object], path: Path) -> Settings:
+    settings = Settings()
+    for key, value in _flat(tree).items():
+        try:
+            _check_key(key)
+            plain = tuple(value) if isinstance(value, list) else value
+            settings = replace(settings, **{_field(key): _checked(key, plain)})
+        except ConfigRefused as error:
+            raise ConfigRefused(f"{path}: {error}") from error
+    return settings
+
+
+def _parse(key: str, text: str) -> SettingValue:
+    default = Settings().values()[key]
+    if isinstance(default, bool):
+        lowered = text.strip().lower()
+        if lowered not in {"true", "false"}:
+            raise ConfigRefused(f"{key} is true or false, not {text!r}")
+        return lowered == "true"
+    if isinstance(default, tuple):
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    return text.strip()
+
+
+def _checked(key: str, value: object) -> SettingValue:
+    """Return the value when its type and choice are right; raises ConfigRefused."""
+    _check_key(key)
+    default = Settings().values()[key]
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise ConfigRefused(f"{key} is true or false, not {value!r}")
+        return value
+    if isinstance(default, tuple):
+        if not isinstance(value, tuple) or not all(isinstance(part, str) for part in value):
+            raise ConfigRefused(f"{key} is a list of strings, not {value!r}")
+        return value
+    if not isinstance(value, str):
+        raise ConfigRefused(f"{key} is a string, not {value!r}")
+    choices = _CHOICES.get(key)
+    if choices is not None and value not in choices:
+        raise ConfigRefused(f"{key} is one of {', '.join(choices)}, not {value!r}")
+    return value

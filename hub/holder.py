@@ -1,0 +1,96 @@
+"""Who holds a root: what the lock file of a running Hub says, and whether it still holds."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from hub.config import SettingValue
+
+LOCK_FILE: Final = "hub.lock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A running Hub: process, version, sockets, and the settings that it started with.
+
+    `start` is the kernel's start time of the process in clock ticks: pid and start
+    together name one process for ever.
+    """
+
+    pid: int
+    start: int
+    version: str
+    socket: str
+    agent_socket: str
+    listen: str
+    started_at: int
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, object]:
+        """Return what the lock file holds."""
+        return {
+            "pid": self.pid,
+            "start": self.start,
+            "version": self.version,
+            "socket": self.socket,
+            "agent_socket": self.agent_socket,
+            "listen": self.listen,
+            "started_at": self.started_at,
+            "settings": dict(self.settings),
+        }
+
+
+def read_holder(home: Path, *, living: bool = True) -> Holder | None:
+    """Return the Hub that the lock file names, or None when it names none.
+
+    `living` asks for one whose process runs. The lock itself is not tried: for a moment
+    that would keep a Hub that starts just then from getting it.
+    """
+    try:
+        descriptor = os.open(home / LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        holder = _parse(os.pread(descriptor, 65536, 0))
+    finally:
+        os.close(descriptor)
+    if holder is None or (living and process_start(holder.pid) != holder.start):
+        return None
+    return holder
+
+
+def process_start(pid: int) -> int | None:
+    """Return a process's start time in clock ticks, or None when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # one open, no Path
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _parse(data: bytes) -> Holder | None:
+    try:
+        tree = json.loads(data)
+        settings = {
+            str(key): tuple(value) if isinstance(value, list) else value
+            for key, value in tree["settings"].items()
+        }
+        return Holder(
+            pid=int(tree["pid"]),
+            start=int(tree["start"]),
+            version=str(tree["version"]),
+            socket=str(tree["socket"]),
+            agent_socket=str(tree["agent_socket"]),
+            listen=str(tree["listen"]),
+            started_at=int(tree["started_at"]),
+            settings=settings,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,137 @@
+"""Leases of running launches and their `agent` credentials: one file each in `identity/launches/`.
+
+Only the Hub writes here. A lease outlives a restart of the Hub, is renewed while its run
+lives, and is deleted with the run, by reconciliation, or when its time is over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from hub.atomicfile import replace_file, sync_folder
+from hub.errors import IdentityRefused
+from hub.identity.records import Record, number, optional_text, text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LEASE_SECONDS: Final = 24 * 60 * 60
+_SCHEMA: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One lease: who opened it, whose it is, what was frozen, and the credential's digest."""
+
+    id: str
+    runtime: str
+    principal: str | None
+    binding: str
+    credential: str
+    digest: str = field(repr=False)
+    expires: int
+
+
+class LaunchBook:
+    """All leases, in memory and on disk; safe for many threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._by_id: dict[str, Launch] = {}
+        self._by_credential: dict[str, Launch] = {}
+
+    def load(self, *, now: float) -> int:
+        """Read the leases of an earlier Hub, drop those that are over; return damaged files."""
+        damaged = 0
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        for path in sorted(self._folder.iterdir()):
+            if path.suffix != ".json" or path.name.startswith("."):
+                path.unlink(missing_ok=True)
+                continue
+            try:
+                launch = _launch(json.loads(path.read_bytes()))
+            except (OSError, ValueError, IdentityRefused):
+                damaged += 1
+                continue
+            if launch.expires <= now:
+                path.unlink(missing_ok=True)
+            else:
+                self._keep(launch)
+        return damaged
+
+    def find(self, launch_id: str) -> Launch | None:
+        """Return the lease of this launch, also when its time is over."""
+        return self._by_id.get(launch_id)
+
+    def by_credential(self, credential_id: str) -> Launch | None:
+        """Return the lease whose current `agent` credential has this id."""
+        return self._by_credential.get(credential_id)
+
+    def save(self, launch: Launch) -> None:
+        """Make or replace a lease durably; the older credential ends. Raises OSError."""
+        with self._lock:
+            replace_file(self._path(launch.id), json.dumps(_record(launch)).encode())
+            self._keep(launch)
+
+    def end(self, launch_id: str) -> bool:
+        """Delete a lease; return False when there was none. Raises OSError."""
+        with self._lock:
+            launch = self._by_id.pop(launch_id, None)
+            if launch is None:
+                return False
+            self._by_credential.pop(launch.credential, None)
+            self._path(launch_id).unlink(missing_ok=True)
+            sync_folder(self._folder)
+            return True
+
+    def sweep(self, *, now: float) -> int:
+        """End every lease whose time is over; return how many."""
+        over = [launch.id for launch in list(self._by_id.values()) if launch.expires <= now]
+        return sum(self.end(launch_id) for launch_id in over)
+
+    def _keep(self, launch: Launch) -> None:
+        old = self._by_id.get(launch.id)
+        if old is not None and old.credential != launch.credential:
+            self._by_credential.pop(old.credential, None)
+        self._by_id[launch.id] = launch
+        self._by_credential[launch.credential] = launch
+
+    def _path(self, launch_id: str) -> Path:
+        return self._folder / (hashlib.sha256(launch_id.encode()).hexdigest()[:32] + ".json")
+
+
+def renewed(launch: Launch, *, now: float) -> Launch:
+    """Return the same lease with a full term from now."""
+    return replace(launch, expires=int(now) + LEASE_SECONDS)
+
+
+def _record(launch: Launch) -> Record:
+    return {
+        "schema": _SCHEMA,
+        "launch": launch.id,
+        "runtime": launch.runtime,
+        "principal": launch.principal,
+        "binding": launch.binding,
+        "credential": launch.credential,
+        "sha256": launch.digest,
+        "expires": launch.expires,
+    }
+
+
+def _launch(record: object) -> Launch:
+    if not isinstance(record, dict) or record.get("schema") != _SCHEMA:
+        raise IdentityRefused("not a lease of a known schema")
+    return Launch(
+        id=text(record, "launch"),
+        runtime=text(record, "runtime"),
+        principal=optional_text(record, "principal"),
+        binding=text(record, "binding"),
+        credential=text(record, "credential"),
+        digest=text(record, "sha256"),
+        expires=number(record, "expires"),
+    )

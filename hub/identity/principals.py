@@ -1,0 +1,115 @@
+"""Principals and their aliases: `identity/principals.json`."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from hub.errors import IdentityRefused
+from hub.identity.records import Record, RecordFile, number, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
+_ALIAS_BYTES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """One person or service that memory can belong to."""
+
+    id: str
+    aliases: tuple[str, ...] = ()
+    created: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Principals:
+    """All Principals of a Hub at one moment."""
+
+    by_id: Mapping[str, Principal] = field(default_factory=dict)
+
+    def resolve(self, name: str) -> Principal | None:
+        """Return the Principal whose id, or else whose alias, is `name`."""
+        found = self.by_id.get(name)
+        if found is not None:
+            return found
+        for principal in self.by_id.values():
+            if name in principal.aliases:
+                return principal
+        return None
+
+
+def is_principal_id(text: str) -> bool:
+    """Say whether the text has the form of a Principal's id."""
+    return _ID.fullmatch(text) is not None
+
+
+class PrincipalFile:
+    """The file of Principals: read when it changed, written under the identity lock."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = RecordFile(folder / "principals.json", "principals", _principals)
+
+    def current(self) -> Principals:
+        """Return what the file says now. Raises IdentityRefused when it is damaged."""
+        return self._file.current()
+
+    def add(self, principal_id: str, aliases: tuple[str, ...] = ()) -> Principal:
+        """Add a Principal. Raises IdentityRefused for a bad or taken id or alias."""
+        if not is_principal_id(principal_id):
+            raise IdentityRefused(
+                f"{principal_id!r} is not a Principal id: letters, digits and . _ @ + - only, "
+                "at most 128, beginning with a letter or digit"
+            )
+        with self._file.writer() as records:
+            known = _principals(records)
+            if known.resolve(principal_id) is not None:
+                raise IdentityRefused(f"{principal_id!r} is already the id or alias of a Principal")
+            for alias in aliases:
+                _check_alias(known, alias)
+            principal = Principal(principal_id, tuple(dict.fromkeys(aliases)), int(time.time()))
+            records[principal_id] = _record(principal)
+        return principal
+
+    def add_alias(self, principal_id: str, alias: str) -> Principal:
+        """Give a Principal one more name. Raises IdentityRefused for a bad or taken one."""
+        with self._file.writer() as records:
+            known = _principals(records)
+            principal = known.by_id.get(principal_id)
+            if principal is None:
+                raise IdentityRefused(
+                    f"there is no Principal {principal_id!r}; see: amux principal list"
+                )
+            if alias not in principal.aliases:
+                _check_alias(known, alias)
+                aliases = (*principal.aliases, alias)
+                principal = Principal(principal_id, aliases, principal.created)
+                records[principal_id] = _record(principal)
+        return principal
+
+
+def _check_alias(known: Principals, alias: str) -> None:
+    if not alias or not alias.isprintable() or len(alias.encode()) > _ALIAS_BYTES:
+        raise IdentityRefused(f"{alias!r} is not an alias: 1 to {_ALIAS_BYTES} bytes, printable")
+    holder = known.resolve(alias)
+    if holder is not None:
+        raise IdentityRefused(f"{alias!r} already names the Principal {holder.id!r}")
+
+
+def _record(principal: Principal) -> Record:
+    return {"aliases": list(principal.aliases), "created": principal.created}
+
+
+def _principals(records: Mapping[str, Record]) -> Principals:
+    return Principals(
+        {
+            key: Principal(key, texts(record, "aliases"), number(record, "created"))
+            for key, record in records.items()
+            if is_principal_id(key)
+        }
+    )

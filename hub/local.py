@@ -1,0 +1,212 @@
+"""The Hub of this machine as a process: start on demand, status, stop.
+
+A Hub that is started here belongs to nobody's run: it is forked away from the caller with
+cwd `/`, an environment of its own and a log file, and runs until `stop`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hub.enrolment import enrol_local
+from hub.errors import HomeRefused, NotStarted
+from hub.holder import Holder, process_start, read_holder
+from hub.home import PRIVATE_FILE, open_private_folder, private_socket
+from hub.unixsocket import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+READY: Final = "ready"
+TAKEN: Final = "taken: "
+START_SECONDS: Final = 20.0
+STOP_SECONDS: Final = 20.0
+LOG_BYTES: Final = 8 * 1024 * 1024
+_POLL_SECONDS: Final = 0.02
+_KEPT: Final = ("HOME", "USER", "LOGNAME", "AMUX_RUNS")
+_INSIDE_RUN: Final = ("AMUX_CONNECTION", "AMUX_MEMORY_BINDING")
+# Forks once more, so that the Hub is nobody's child and leaves no zombie with a supervisor.
+_DETACH: Final = (
+    "import os,sys\n"
+    "os.setsid()\n"
+    "if os.fork(): os._exit(0)\n"
+    "os.execv(sys.argv[1], sys.argv[1:])\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A Hub answers: its process as far as it is known, and whether this call started it."""
+
+    holder: Holder | None
+    fresh: bool
+
+
+def answers(home: Path) -> bool:
+    """Say whether something accepts connections on this home's private socket."""
+    with contextlib.suppress(OSError):
+        connect(private_socket(home), seconds=2.0).close()
+        return True
+    return False
+
+
+def ensure_running(
+    home: Path, environ: Mapping[str, str], *, seconds: float = START_SECONDS
+) -> Started:
+    """Start the local Hub unless one answers; of many at once one starts it, all wait for it.
+
+    `home` is the value of `open_home`. Raises NotStarted with what has to be mended, also
+    when called inside a run of amux: a Hub there would end with it.
+    """
+    if answers(home):
+        return Started(read_holder(home), fresh=False)
+    for name in _INSIDE_RUN:
+        if name in environ:
+            raise NotStarted(f"no Hub answers, and inside a run ({name} is set) none is started")
+    enrol_local(home)
+    deadline = time.monotonic() + seconds
+    with _starting(home, deadline):
+        if answers(home):
+            return Started(read_holder(home), fresh=False)
+        outcome = _start(home, environ, deadline)
+        if outcome.startswith(TAKEN):
+            _wait_for_socket(home, deadline, outcome.removeprefix(TAKEN))
+            return Started(read_holder(home), fresh=False)
+        if outcome != READY:
+            raise NotStarted(f"the Hub did not start: {outcome}")
+    return Started(read_holder(home), fresh=True)
+
+
+def stop(home: Path, *, seconds: float = STOP_SECONDS) -> bool:
+    """Ask the running Hub to stop and wait until it has; False when none runs.
+
+    Raises NotStarted when it does not stop in time, or belongs to another account.
+    """
+    holder = read_holder(home)
+    if holder is None:
+        return False
+    try:
+        descriptor = os.pidfd_open(holder.pid)
+    except ProcessLookupError:
+        return False
+    try:
+        # The descriptor holds one process; only now is it sure that it is the right one.
+        if process_start(holder.pid) != holder.start:
+            return False
+        signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        if not poll.poll(seconds * 1000):
+            raise NotStarted(f"the Hub (process {holder.pid}) did not stop in {seconds:g} seconds")
+    except PermissionError as error:
+        raise NotStarted(f"the Hub (process {holder.pid}) belongs to another account") from error
+    except ProcessLookupError:
+        return True
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def log_path(home: Path) -> Path:
+    """Return the log of a Hub that was started on demand."""
+    return home / "logs" / "hub.log"
+
+
+@contextlib.contextmanager
+def _starting(home: Path, deadline: float) -> Iterator[None]:
+    """Hold the right to start; whoever waits here in vain until the deadline gives up."""
+    descriptor = os.open(
+        home / ".start.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE
+    )
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise NotStarted("another start of the Hub takes too long") from None
+                if answers(home):
+                    break
+                time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _start(home: Path, environ: Mapping[str, str], deadline: float) -> str:
+    """Fork a Hub away and return what it says about its start."""
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    log = _open_log(home)
+    program = [sys.executable, "-P", "-m", "hub.server", "--ready-fd", str(write_end)]
+    try:
+        subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _DETACH, *program],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=_environment(home, environ),
+            pass_fds=(write_end,),
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        os.close(read_end)
+        raise NotStarted(f"cannot start {sys.executable}") from error
+    finally:
+        os.close(write_end)
+        os.close(log)
+    try:
+        return _outcome(read_end, deadline) or f"it ended without a word; see {log_path(home)}"
+    finally:
+        os.close(read_end)
+
+
+def _outcome(read_end: int, deadline: float) -> str:
+    said = b""
+    poll = select.poll()
+    poll.register(read_end, select.POLLIN)
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0 or not poll.poll(left * 1000):
+            return "it takes too long"
+        part = os.read(read_end, 4096)
+        if not part:
+            return said.decode(errors="replace")
+        said += part
+
+
+def _environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    kept = {name: environ[name] for name in _KEPT if name in environ}
+    return {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", **kept, "AMUX_HOME": str(home)}
+
+
+def _open_log(home: Path) -> int:
+    """Open the log for appending; one that has grown large moves aside once."""
+    path = log_path(home)
+    open_private_folder(path.parent)
+    with contextlib.suppress(OSError):
+        if path.stat().st_size > LOG_BYTES:
+            path.replace(path.with_suffix(".log.1"))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, PRIVATE_FILE)
+    except OSError as error:
+        raise HomeRefused(f"cannot open {path}: {error.strerror}") from error
+
+
+def _wait_for_socket(home: Path, deadline: float, reason: str) -> None:
+    while not answers(home):
+        if time.monotonic() >= deadline:
+            raise NotStarted(f"{reason}, and it does not answer")
+        time.sleep(_POLL_SECONDS)

@@ -1,0 +1,55 @@
+"""Run the Hub of AMUX_HOME in the foreground: `python -m hub.server [--ready-fd N]`.
+
+With `--ready-fd` the outcome of the start goes to that descriptor: `ready`, or one
+sentence that says what has to be mended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from typing import Final
+
+from hub import logs
+from hub.errors import AlreadyRunning, HubError
+from hub.home import open_home
+from hub.local import READY, TAKEN
+from hub.server.process import serve
+
+HELD_STATUS: Final = 75
+REFUSED_STATUS: Final = 78
+
+
+def main() -> int:
+    """Serve until stopped; 0 after a clean stop, 75 when another Hub holds the root, 78 else."""
+    parser = argparse.ArgumentParser(prog="python -m hub.server", allow_abbrev=False)
+    parser.add_argument("--ready-fd", type=int, default=None)
+    ready_fd: int | None = parser.parse_args().ready_fd
+    os.umask(0o077)
+    logs.start_logging()
+
+    def tell(text: str) -> None:
+        nonlocal ready_fd
+        if ready_fd is not None:
+            with contextlib.suppress(OSError):
+                os.write(ready_fd, text.encode(errors="replace"))
+            os.close(ready_fd)
+            ready_fd = None
+
+    try:
+        serve(open_home(os.environ), os.environ, ready=lambda: tell(READY))
+    except AlreadyRunning as error:
+        tell(TAKEN + error.message)
+        sys.stderr.write(f"amux: {error.message}\n")
+        return HELD_STATUS
+    except HubError as error:
+        tell(error.message)
+        sys.stderr.write(f"amux: {error.message}\n")
+        return REFUSED_STATUS
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,250 @@
+"""The HTTP calls of `/v1` as a Starlette application, one per listening socket."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hub import wire
+from hub.errors import HubError, InvalidRequest, Unauthenticated
+from hub.limits import Limits
+from hub.server import requests as parse
+from hub.server.gate import Gate
+from hub.service import Door, Grant, HubService, SettingState, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from concurrent.futures import Executor
+
+    from starlette.types import ASGIApp
+
+    from hub.identity import Caller
+    from hub.server.body import BodyReader
+    from hub.values import Forgotten, Fragment, Scope, SearchAnswer, Written
+
+    Answer = SearchAnswer | Fragment | Written | Forgotten
+
+Asked = TypeVar("Asked")
+Result = TypeVar("Result")
+VERSION: Final = version("amux")
+BINDING_HEADER: Final = "amux-memory-binding"
+_SHOWN_LIMITS: Final = (
+    "entry_bytes",
+    "entry_lines",
+    "document_bytes",
+    "path_bytes",
+    "scope_documents",
+    "scope_bytes",
+    "query_bytes",
+    "query_terms",
+    "results_default",
+    "results_most",
+    "response_bytes",
+)
+_BEARER: Final = "bearer "
+
+
+class HubApp:
+    """Answer the calls that come through one door."""
+
+    def __init__(
+        self,
+        service: HubService,
+        store: Store,
+        *,
+        door: Door,
+        workers: Executor,
+        bodies: BodyReader,
+    ) -> None:
+        self._service = service
+        self._store = store
+        self._door = door
+        self._workers = workers
+        self._bodies = bodies
+
+    def asgi(self, *, hosts: frozenset[str]) -> ASGIApp:
+        """Return the application behind the gate that checks Host and Origin."""
+        routes = [
+            Route("/v1/health", self._health, methods=["GET"]),
+            Route("/v1/memory/capability", self._capability, methods=["GET"]),
+            Route("/v1/memory/search", self._search, methods=["POST"]),
+            Route("/v1/memory/get", self._get, methods=["POST"]),
+            Route("/v1/memory/upsert", self._upsert, methods=["POST"]),
+            Route("/v1/memory/forget", self._forget, methods=["POST"]),
+            Route("/v1/launches/{launch}", self._launch, methods=["PUT"]),
+            Route("/v1/launches/{launch}", self._end_launch, methods=["DELETE"]),
+            Route("/v1/system/config", self._config, methods=["GET"]),
+            Route("/v1/system/config", self._configure, methods=["PUT"]),
+        ]
+        app = Starlette(routes=routes)
+        app.router.redirect_slashes = False
+        app.add_exception_handler(HubError, self._refuse)
+        app.add_exception_handler(404, self._no_call)
+        app.add_exception_handler(405, self._no_call)
+        app.add_exception_handler(ClientDisconnect, _gone)
+        app.add_exception_handler(Exception, _broken)
+        return Gate(app, hosts=hosts, door=self._door)
+
+    async def _health(self, request: Request) -> Response:
+        answer: dict[str, object] = {"version": VERSION}
+        if "authorization" in request.headers:
+            self._caller(request)
+            settings = self._service.settings
+            answer |= {"policy": settings.memory_isolation, "enabled": settings.memory_enabled}
+        return _json(answer)
+
+    async def _capability(self, request: Request) -> Response:
+        caller = self._caller(request)
+        binding = self._service.binding(caller, request.headers.get(BINDING_HEADER))
+        return _json(
+            {
+                "enabled": self._service.settings.memory_enabled,
+                "binding": binding,
+                "limits": _limits(),
+            }
+        )
+
+    async def _search(self, request: Request) -> Response:
+        return await self._verb(request, parse.search_request, self._store.search)
+
+    async def _get(self, request: Request) -> Response:
+        return await self._verb(request, parse.get_request, self._store.get)
+
+    async def _upsert(self, request: Request) -> Response:
+        return await self._verb(request, parse.upsert_request, self._store.upsert)
+
+    async def _forget(self, request: Request) -> Response:
+        return await self._verb(request, parse.forget_request, self._store.forget)
+
+    async def _verb(
+        self,
+        request: Request,
+        decode: Callable[[bytes], Asked],
+        verb: Callable[[Scope, Asked], Answer],
+    ) -> Response:
+        caller = self._caller(request)
+        scope = self._service.scope(caller, request.headers.get(BINDING_HEADER))
+        asked = decode(await self._bodies.read(request))
+        return _raw(await self._work(lambda: wire.encode(verb(scope, asked))))
+
+    async def _launch(self, request: Request) -> Response:
+        caller = self._caller(request)
+        self._service.check_runtime(caller)
+        launch = request.path_params["launch"]
+        principal, binding, renew = parse.launch_request(await self._bodies.read(request))
+        if renew:
+            grant = await self._work(lambda: self._service.renew_launch(caller, launch))
+        else:
+            grant = await self._work(
+                lambda: self._service.open_launch(
+                    caller, launch, principal=principal, binding=binding
+                )
+            )
+        return _json(_grant(grant))
+
+    async def _end_launch(self, request: Request) -> Response:
+        caller = self._caller(request)
+        launch = request.path_params["launch"]
+        ended = await self._work(lambda: self._service.end_launch(caller, launch))
+        return _json({"launch": launch, "already_absent": not ended})
+
+    async def _config(self, request: Request) -> Response:
+        caller = self._caller(request)
+        return _json(_states(await self._work(lambda: self._service.states(caller))))
+
+    async def _configure(self, request: Request) -> Response:
+        caller = self._caller(request)
+        self._service.check_admin(caller)
+        changes = parse.parse_object(await self._bodies.read(request))
+        return _json(_states(await self._work(lambda: self._service.configure(caller, changes))))
+
+    def _caller(self, request: Request) -> Caller:
+        """Authenticate; the gate's log line then names the credential's id, never the token."""
+        values = request.headers.getlist("authorization")
+        if len(values) > 1:
+            raise Unauthenticated("more than one Authorization header was sent")
+        value = values[0] if values else ""
+        bearer = value[: len(_BEARER)].lower() == _BEARER
+        caller = self._service.authenticate(
+            value[len(_BEARER) :] if bearer else None, door=self._door
+        )
+        request.state.caller = caller
+        return caller
+
+    async def _work(self, job: Callable[[], Result]) -> Result:
+        """Do what may block in a worker thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._workers, job)
+
+    async def _refuse(self, request: Request, error: Exception) -> Response:
+        if not isinstance(error, HubError):
+            raise error
+        return await self._error(request, error, error.status)
+
+    async def _no_call(self, request: Request, error: Exception) -> Response:
+        """Answer an unknown path or method, to known callers only."""
+        try:
+            self._caller(request)
+        except HubError as refusal:
+            return await self._refuse(request, refusal)
+        status = error.status_code if isinstance(error, HTTPException) else 404
+        return await self._error(request, InvalidRequest("the Hub has no such call"), status)
+
+    async def _error(self, request: Request, error: HubError, status: int) -> Response:
+        request.state.code = error.code
+        response = _json(error.body(), status=status)
+        if not await self._bodies.drain(request):
+            response.headers["connection"] = "close"
+        if status == Unauthenticated.status:
+            response.headers["www-authenticate"] = "Bearer"
+        return response
+
+
+async def _gone(_request: Request, _error: Exception) -> Response:
+    """Answer nobody: the client has closed the connection."""
+    return Response(status_code=400)
+
+
+async def _broken(request: Request, _error: Exception) -> Response:
+    """Answer a fault of ours without saying more than that; the log has the frames."""
+    error = HubError("the Hub failed at this call; its log says where")
+    request.state.code = error.code
+    return _json(error.body(), status=error.status)
+
+
+def _limits() -> dict[str, int]:
+    limits = Limits()
+    return {name: getattr(limits, name) for name in _SHOWN_LIMITS}
+
+
+def _grant(grant: Grant) -> dict[str, object]:
+    fields: dict[str, object] = dataclasses.asdict(grant)
+    if grant.token is None:
+        del fields["token"]
+    return fields
+
+
+def _states(states: Mapping[str, SettingState]) -> dict[str, object]:
+    return {
+        "settings": {key: dataclasses.asdict(state) for key, state in states.items()},
+        "restart_needed": any(state.running != state.configured for state in states.values()),
+    }
+
+
+def _json(tree: Mapping[str, object], *, status: int = 200) -> Response:
+    text = json.dumps(tree, ensure_ascii=False, separators=(",", ":"))
+    return _raw(text.encode(errors="backslashreplace"), status=status)
+
+
+def _raw(data: bytes, *, status: int = 200) -> Response:
+    return Response(
+        data, status, {"cache-control": "no-store"}, media_type="application/json"
+    )

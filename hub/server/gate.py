@@ -1,0 +1,103 @@
+"""What stands before every call: Host and Origin are checked, and one log line is written."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from hub.logs import ACCESS
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from hub.service import Door
+
+_CALLS: Final = frozenset(
+    {
+        "/v1/health",
+        "/v1/memory/capability",
+        "/v1/memory/search",
+        "/v1/memory/get",
+        "/v1/memory/upsert",
+        "/v1/memory/forget",
+        "/v1/system/config",
+    }
+)
+
+
+class Gate:
+    """Refuse an unknown Host (421) and any Origin (403), then pass the call on."""
+
+    def __init__(self, app: ASGIApp, *, hosts: frozenset[str], door: Door) -> None:
+        self._app = app
+        self._hosts = hosts
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        began = time.perf_counter()
+        status = 0
+        scope.setdefault("state", {})
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            refusal = self._refusal(scope)
+            if refusal is None:
+                await self._app(scope, receive, noting)
+            else:
+                await _answer(noting, *refusal)
+        finally:
+            self._log(scope, status, time.perf_counter() - began)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
+        names = [value for name, value in scope["headers"] if name == b"host"]
+        if len(names) != 1 or _host(names[0]) not in self._hosts:
+            return 421, "invalid_request", "this Hub does not answer to that Host"
+        if any(name == b"origin" for name, _ in scope["headers"]):
+            return 403, "forbidden", "calls from web pages are refused"
+        return None
+
+    def _log(self, scope: Scope, status: int, seconds: float) -> None:
+        """Write who called what and how it ended: no path, query, content or token."""
+        state = scope["state"]
+        caller = state.get("caller")
+        path = scope["path"]
+        if path not in _CALLS:
+            path = "/v1/launches/…" if path.startswith("/v1/launches/") else "?"
+        fields: dict[str, object] = {
+            "door": self._door.value,
+            "method": scope["method"] if scope["method"].isalpha() else "?",
+            "call": path,
+            "status": status,
+            "code": state.get("code"),
+            "actor": None if caller is None else caller.kind,
+            "credential": None if caller is None else caller.credential_id,
+            "ms": round(seconds * 1000, 1),
+        }
+        ACCESS.log(logging.INFO, "call", extra={"fields": fields})
+
+
+def _host(value: bytes) -> str:
+    """Return the host name without its port, lower case."""
+    text = value.decode("latin-1").strip().lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0]
+
+
+async def _answer(send: Send, status: int, code: str, message: str) -> None:
+    body = json.dumps({"error": {"code": code, "message": message}}).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,231 @@
+"""Listening sockets that we bind ourselves, and uvicorn on top of them with bounds of its own.
+
+uvicorn binds Unix sockets with mode 0666 and waits for ever for a request's head; both
+are decided here instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import socket
+import ssl
+from typing import TYPE_CHECKING, Final
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from hub.errors import HomeRefused
+from hub.unixsocket import LONGEST_PATH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from starlette.types import ASGIApp
+
+HEAD_SECONDS: Final = 10.0
+KEEP_ALIVE_SECONDS: Final = 30
+HANDSHAKE_SECONDS: Final = 10.0
+GRACE_SECONDS: Final = 15
+HEAD_BYTES: Final = 16 * 1024
+MOST_CONNECTIONS: Final = 4096
+BACKLOG: Final = 512
+
+
+class BoundedProtocol(H11Protocol):
+    """HTTP/1.1 whose idle and unfinished connections end, so that they cannot pile up."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _born: float = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the time in which a request's head has to arrive."""
+        super().connection_made(transport)
+        self._born = self.loop.time()
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._cut)
+        if len(self.connections) > MOST_CONNECTIONS:
+            idle = [peer for peer in self.connections if isinstance(peer, BoundedProtocol)]
+            idle = [peer for peer in idle if not peer.in_call]
+            if idle:
+                min(idle, key=lambda peer: peer._born)._cut()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timer."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; a head that began but is not whole yet has its time."""
+        super().data_received(data)
+        if self.in_call:
+            self._stop_timer()
+        elif self._head_timer is None and not self.transport.is_closing():
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._cut)
+
+    def on_response_complete(self) -> None:
+        """Keep the connection for the next request, for a while."""
+        self._stop_timer()
+        super().on_response_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End an idle connection, also one whose client does not read its answer."""
+        if not self.transport.is_closing():
+            self._cut()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are not HTTP with the Hub's own kind of error."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self._cut()
+            return
+        body = json.dumps({"error": {"code": "invalid_request", "message": msg}}).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        for part in (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(part) or b"")
+        self.transport.close()
+
+    @property
+    def in_call(self) -> bool:
+        """Say whether a request's head is complete and its answer is not."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _cut(self) -> None:
+        self._stop_timer()
+        self.transport.abort()
+
+
+class Listener(uvicorn.Server):
+    """Serve one application on one socket until `stop`."""
+
+    def __init__(
+        self, app: ASGIApp, bound: socket.socket, *, tls: ssl.SSLContext | None = None
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=BoundedProtocol,
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                date_header=False,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=GRACE_SECONDS,
+                h11_max_incomplete_event_size=HEAD_BYTES,
+            )
+        )
+        self._bound = bound
+        self._tls = tls
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        """Stop listening and let the calls in flight finish."""
+        self.should_exit = True
+        self._stop.set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on our own socket, with our own TLS context."""
+        del sockets
+        loop = asyncio.get_running_loop()
+
+        def connection() -> asyncio.Protocol:
+            return BoundedProtocol(self.config, self.server_state, {}, loop)
+
+        self.servers = [
+            await loop.create_server(
+                connection,
+                sock=self._bound,
+                ssl=self._tls,
+                backlog=BACKLOG,
+                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS,
+            )
+        ]
+        self.started = True
+
+    async def main_loop(self) -> None:
+        """Wait for `stop` without waking up."""
+        await self._stop.wait()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the process: it has several listeners."""
+        yield
+
+
+def bind_unix(path: Path, *, mode: int) -> socket.socket:
+    """Return a listening socket at `path`, which appears only once it can be used.
+
+    A path over 107 bytes is bound through a descriptor of its folder. An older socket of
+    that name is replaced: the caller holds the root's lock. Raises HomeRefused.
+    """
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    name = f".{path.name}.{secrets.token_hex(4)}"
+    direct = str(path.with_name(name))
+    short = len(os.fsencode(direct)) <= LONGEST_PATH
+    try:
+        mask = os.umask(0o777 & ~mode)
+        try:
+            bound.bind(direct if short else f"/proc/self/fd/{folder}/{name}")
+        finally:
+            os.umask(mask)
+        os.chmod(name, mode, dir_fd=folder)
+        bound.listen(BACKLOG)
+        os.rename(name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError as error:
+        bound.close()
+        raise HomeRefused(f"cannot make the socket {path}: {error.strerror}") from error
+    finally:
+        os.close(folder)
+    bound.setblocking(False)  # noqa: FBT003  # the socket's own signature
+    return bound
+
+
+def bind_tcp(host: str, port: int) -> socket.socket:
+    """Return a listening TCP socket. Raises HomeRefused."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(BACKLOG)
+    except OSError as error:
+        raise HomeRefused(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    bound.setblocking(False)  # noqa: FBT003  # the socket's own signature
+    return bound
+
+
+def tls_context(certificate: str, key: str) -> ssl.SSLContext:
+    """Return the server's side of TLS 1.2 or newer. Raises HomeRefused."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise HomeRefused(
+            f"cannot use hub.tls_cert {certificate!r} with hub.tls_key {key!r}: "
+            f"{error.strerror or type(error).__name__}"
+        ) from error
+    return context

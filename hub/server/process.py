@@ -1,0 +1,200 @@
+"""The life of a Hub process: claim the root, open the sockets, serve, stop cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hub import config, logs, mounts
+from hub.enrolment import enrol_local
+from hub.errors import ConfigRefused, HomeRefused
+from hub.holder import Holder, process_start
+from hub.home import agent_socket, open_passable_folder, private_socket
+from hub.identity import open_identity
+from hub.server.app import VERSION, HubApp
+from hub.server.body import BodyReader
+from hub.server.listener import Listener, bind_tcp, bind_unix, tls_context
+from hub.server.root import claim
+from hub.service import Door, HubService
+from hub.store import MemoryStore
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Mapping
+
+    from hub.config import Settings
+    from hub.guard import Finding
+    from hub.identity import Registry
+
+WORKERS: Final = 32
+SWEEP_SECONDS: Final = 600.0
+UNIX_HOSTS: Final = frozenset({"localhost", "amux"})
+_WANTED_FILES: Final = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A bound socket with the application behind it."""
+
+    door: Door
+    bound: socket.socket
+    hosts: frozenset[str]
+    path: Path | None = None
+
+
+def serve(home: Path, environ: Mapping[str, str], *, ready: Callable[[], None]) -> None:
+    """Serve this home until SIGTERM or SIGINT; `ready` is called once calls are answered.
+
+    Raises HomeRefused, ConfigRefused, IdentityRefused and AlreadyRunning before that.
+    """
+    root = claim(home)
+    try:
+        settings = config.load(home)
+        mounts.check(home / "memory", allowed=settings.memory_allow_network_mount)
+        enrol_local(home)
+        registry = open_identity(home)
+        damaged = registry.launches.load(now=time.time())
+        store = MemoryStore(home / "memory", guard=settings.memory_guard, warn=_warn)
+        store.sweep()
+        service = HubService(home, settings=settings, registry=registry)
+        _raise_file_limit()
+        doors = _open_doors(home, environ, settings)
+        try:
+            root.announce(_holder(home, environ, settings))
+            logs.event("start", version=VERSION, pid=os.getpid(), damaged_leases=damaged)
+            asyncio.run(_run(service, store, doors, settings, ready))
+        finally:
+            _close_doors(doors)
+            logs.event("stop", pid=os.getpid())
+    finally:
+        root.release()
+
+
+async def _run(
+    service: HubService,
+    store: MemoryStore,
+    doors: list[Opened],
+    settings: Settings,
+    ready: Callable[[], None],
+) -> None:
+    loop = asyncio.get_running_loop()
+    bodies = BodyReader()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    with ThreadPoolExecutor(WORKERS, thread_name_prefix="hub") as workers:
+        tls = tls_context(settings.hub_tls_cert, settings.hub_tls_key) if settings.hub_listen else None
+        listeners = []
+        for opened in doors:
+            app = HubApp(service, store, door=opened.door, workers=workers, bodies=bodies)
+            listeners.append(
+                Listener(
+                    app.asgi(hosts=opened.hosts),
+                    opened.bound,
+                    tls=tls if opened.door is Door.TLS else None,
+                )
+            )
+        async with asyncio.TaskGroup() as group:
+            for listener in listeners:
+                group.create_task(listener.serve())
+            sweeping = group.create_task(_sweep(service))
+            ready()
+            await stopping.wait()
+            logs.event("stopping")
+            bodies.stop()
+            sweeping.cancel()
+            for listener in listeners:
+                listener.stop()
+
+
+async def _sweep(service: HubService) -> None:
+    """End leases whose time is over, now and then."""
+    while True:
+        await asyncio.sleep(SWEEP_SECONDS)
+        ended = await asyncio.to_thread(service.sweep)
+        if ended:
+            logs.event("leases over", count=ended)
+
+
+def _open_doors(home: Path, environ: Mapping[str, str], settings: Settings) -> list[Opened]:
+    doors: list[Opened] = []
+    try:
+        path = private_socket(home)
+        doors.append(Opened(Door.PRIVATE, bind_unix(path, mode=0o600), UNIX_HOSTS, path))
+        path = agent_socket(home, environ, euid=os.geteuid())
+        open_passable_folder(path.parent)
+        doors.append(Opened(Door.AGENTS, bind_unix(path, mode=0o666), UNIX_HOSTS, path))
+        if settings.hub_listen:
+            host, port = _listen(settings)
+            hosts = frozenset(name.lower() for name in settings.hub_names) or frozenset({host.lower()})
+            doors.append(Opened(Door.TLS, bind_tcp(host, port), hosts))
+    except BaseException:
+        _close_doors(doors)
+        raise
+    return doors
+
+
+def _close_doors(doors: list[Opened]) -> None:
+    for opened in doors:
+        opened.bound.close()
+        if opened.path is not None:
+            opened.path.unlink(missing_ok=True)
+
+
+def _listen(settings: Settings) -> tuple[str, int]:
+    """Return host and port of `hub.listen`. Raises ConfigRefused."""
+    host, colon, port = settings.hub_listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal():
+        raise ConfigRefused(f"hub.listen is {settings.hub_listen!r}; it is HOST:PORT")
+    if not settings.hub_tls_cert or not settings.hub_tls_key:
+        raise ConfigRefused("hub.listen needs hub.tls_cert and hub.tls_key: plain HTTP is never served")
+    if host in {"0.0.0.0", "::"} and not settings.hub_names:  # noqa: S104  # compared, not bound
+        raise ConfigRefused("hub.listen names no host, so set hub.names to what clients call it")
+    _check_key_file(Path(settings.hub_tls_key))
+    return host, int(port)
+
+
+def _check_key_file(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise ConfigRefused(f"cannot look at hub.tls_key {path}: {error.strerror}") from error
+    if mode & (stat.S_IRWXO | stat.S_IWGRP):
+        raise ConfigRefused(f"hub.tls_key {path} is open to others; run: chmod o-rwx,g-w {path}")
+
+
+def _holder(home: Path, environ: Mapping[str, str], settings: Settings) -> Holder:
+    return Holder(
+        pid=os.getpid(),
+        start=process_start(os.getpid()) or 0,
+        version=VERSION,
+        socket=str(private_socket(home)),
+        agent_socket=str(agent_socket(home, environ, euid=os.geteuid())),
+        listen=settings.hub_listen,
+        started_at=int(time.time()),
+        settings=settings.values(),
+    )
+
+
+def _warn(finding: Finding) -> None:
+    logs.event("guard", rule=finding.rule, line=finding.line)
+
+
+def _raise_file_limit() -> None:
+    """Take as many descriptors as this account may: idle connections hold one each."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, _WANTED_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,95 @@
+"""One process owns a memory root: an exclusive lock, held until the process ends.
+
+The lock file says who holds it, so that a second Hub, `status` and `stop` can name the
+holder. Its text is a hint; the lock itself is the truth.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from typing import TYPE_CHECKING, Final
+
+from hub.errors import AlreadyRunning, HomeRefused
+from hub.holder import LOCK_FILE, Holder, read_holder
+from hub.home import PRIVATE_FILE, open_private_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Root:
+    """The exclusive right to one AMUX_HOME and its memory folder."""
+
+    def __init__(self, home: Path, descriptors: tuple[int, ...]) -> None:
+        self._home = home
+        self._descriptors = descriptors
+
+    def announce(self, holder: Holder) -> None:
+        """Write who holds the root into the lock file."""
+        data = json.dumps(holder.as_json(), indent=1).encode() + b"\n"
+        os.pwrite(self._descriptors[0], data, 0)
+        os.ftruncate(self._descriptors[0], len(data))
+
+    def release(self) -> None:
+        """Give the root back."""
+        os.ftruncate(self._descriptors[0], 0)
+        for descriptor in reversed(self._descriptors):
+            os.close(descriptor)
+
+
+def claim(home: Path) -> Root:
+    """Take the root's lock. Raises AlreadyRunning, and HomeRefused where locks do nothing."""
+    memory = open_private_folder(home / "memory")
+    first = _lock_file(home)
+    try:
+        _try_twice(home)
+        second = os.open(memory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(second)
+            raise AlreadyRunning(
+                f"another Hub, of another AMUX_HOME, holds the memory root {memory}"
+            ) from error
+    except BaseException:
+        os.close(first)
+        raise
+    return Root(home, (first, second))
+
+
+def _lock_file(home: Path) -> int:
+    try:
+        descriptor = os.open(home / LOCK_FILE, _FLAGS, PRIVATE_FILE)
+    except OSError as error:
+        raise HomeRefused(f"cannot open {home / LOCK_FILE}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        holder = read_holder(home, living=False)
+        who = "a process that did not say its name" if holder is None else f"process {holder.pid}"
+        raise AlreadyRunning(f"the Hub of {home} runs already: {who} holds {LOCK_FILE}") from error
+    except OSError as error:
+        os.close(descriptor)
+        raise HomeRefused(f"cannot lock {home / LOCK_FILE}: {error.strerror}") from error
+    return descriptor
+
+
+def _try_twice(home: Path) -> None:
+    """Refuse a file system on which a second descriptor gets the lock as well."""
+    descriptor = os.open(home / LOCK_FILE, _FLAGS, PRIVATE_FILE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
+    except OSError as error:
+        raise HomeRefused(f"cannot lock {home / LOCK_FILE}: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+    raise HomeRefused(
+        f"locks do nothing on the file system of {home}; put AMUX_HOME on a local disk"
+    )
