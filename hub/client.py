@@ -11,7 +11,7 @@ import dataclasses
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 from urllib.parse import quote
 
 from hub.connection import Connection, load_connection
@@ -101,7 +101,9 @@ class HubClient:
         if path is not None:
             self._transport = UnixTransport(Path(path), seconds=seconds)
         else:
-            self._transport = TlsTransport(connection.url, ca_pem=connection.ca_pem, seconds=seconds)
+            self._transport = TlsTransport(
+                connection.url, ca_pem=connection.ca_pem, seconds=seconds
+            )
         self._headers = {"Authorization": f"Bearer {connection.token}"}
         if binding is not None:
             self._headers[BINDING_HEADER] = binding
@@ -113,7 +115,7 @@ class HubClient:
         """Read a connection file and return its client. Raises HomeRefused."""
         return cls(load_connection(path), binding=binding, seconds=seconds)
 
-    def __enter__(self) -> HubClient:
+    def __enter__(self) -> Self:
         """Return the client itself."""
         return self
 

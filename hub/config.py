@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from hub.atomicfile import locked, replace_file
 from hub.errors import ConfigRefused
@@ -28,8 +28,8 @@ class Settings:
     """All settings; a field `memory_enabled` is the key `memory.enabled` of the file."""
 
     memory_enabled: bool = False
-    memory_isolation: str = "none"
-    memory_guard: str = "block"
+    memory_isolation: Isolation = "none"
+    memory_guard: Guard = "block"
     memory_allow_network_mount: bool = False
     hub_listen: str = ""
     hub_names: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ def store_value(home: Path, key: str, value: SettingValue) -> Change:
 
     with locked(home / ".config.lock"):
         before = load(home)
-        after = replace(before, **{_field(key): _checked(key, value)})
+        after = _changed(before, key, value)
         tree: dict[str, dict[str, object]] = {}
         defaults = Settings().values()
         written = _flat(_read(home))
@@ -109,6 +109,12 @@ def show(value: SettingValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else ",".join(value)
+
+
+def _changed(settings: Settings, key: str, value: object) -> Settings:
+    """Return the settings with one key set. Raises ConfigRefused."""
+    change: dict[str, Any] = {_field(key): _checked(key, value)}
+    return replace(settings, **change)
 
 
 def _key(field: str) -> str:
@@ -152,7 +158,7 @@ def _settings(tree: Mapping[str, object], path: Path) -> Settings:
         try:
             _check_key(key)
             plain = tuple(value) if isinstance(value, list) else value
-            settings = replace(settings, **{_field(key): _checked(key, plain)})
+            settings = _changed(settings, key, plain)
         except ConfigRefused as error:
             raise ConfigRefused(f"{path}: {error}") from error
     return settings

@@ -1,6 +1,6 @@
 """How to reach a Hub and with which credential: the connection file, JSON, mode 0600.
 
-    {"schema": 1, "url": "unix:/abs/hub.sock" | "https://host:port", "token": "…", "ca_pem": "…"}
+{"schema": 1, "url": "unix:/abs/hub.sock" | "https://host:port", "token": "…", "ca_pem": "…"}
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def load_connection(path: Path) -> Connection:
     except OSError as error:
         raise HomeRefused(f"cannot read the connection file {path}: {error.strerror}") from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise HomeRefused(f"{path} has mode {mode:04o} and holds a credential; run: chmod 600 {path}")
+        raise HomeRefused(
+            f"{path} has mode {mode:04o} and holds a credential; run: chmod 600 {path}"
+        )
     try:
         tree = json.loads(data)
     except ValueError as error:

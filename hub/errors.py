@@ -20,8 +20,9 @@
         ├── AlreadyRunning       another Hub holds this root
         └── NotStarted           the Hub did not start, or did not stop
 
-`WIRE_ERRORS` are those with a code and status of their own on the wire. The agent-side code cannot import this module (it runs alone, on the standard
-library); a test holds its table of codes against this one.
+`WIRE_ERRORS` are those with a code and status of their own on the wire. The agent-side
+code cannot import this module (it runs alone, on the standard library); a test holds its
+table of codes against this one.
 """
 
 from __future__ import annotations

@@ -39,7 +39,9 @@ def home_path(environ: Mapping[str, str]) -> Path:
     else:
         account_home = environ.get("HOME")
         if not account_home or not Path(account_home).is_absolute():
-            raise HomeRefused("neither AMUX_HOME nor HOME is set to an absolute path; set AMUX_HOME")
+            raise HomeRefused(
+                "neither AMUX_HOME nor HOME is set to an absolute path; set AMUX_HOME"
+            )
         path = Path(account_home) / ".amux"
     return Path(os.path.realpath(path))
 

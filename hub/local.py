@@ -37,10 +37,7 @@ _KEPT: Final = ("HOME", "USER", "LOGNAME", "AMUX_RUNS")
 _INSIDE_RUN: Final = ("AMUX_CONNECTION", "AMUX_MEMORY_BINDING")
 # Forks once more, so that the Hub is nobody's child and leaves no zombie with a supervisor.
 _DETACH: Final = (
-    "import os,sys\n"
-    "os.setsid()\n"
-    "if os.fork(): os._exit(0)\n"
-    "os.execv(sys.argv[1], sys.argv[1:])\n"
+    "import os,sys\nos.setsid()\nif os.fork(): os._exit(0)\nos.execv(sys.argv[1], sys.argv[1:])\n"
 )
 
 
@@ -188,7 +185,12 @@ def _outcome(read_end: int, deadline: float) -> str:
 
 def _environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
     kept = {name: environ[name] for name in _KEPT if name in environ}
-    return {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", **kept, "AMUX_HOME": str(home)}
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        **kept,
+        "AMUX_HOME": str(home),
+    }
 
 
 def _open_log(home: Path) -> int:

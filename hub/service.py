@@ -242,7 +242,9 @@ class HubService:
         if self.settings.memory_isolation == "none":
             return Scope()
         if principal is None or principal not in self._principals():
-            raise Forbidden("this credential has no known Principal, and memory here is per Principal")
+            raise Forbidden(
+                "this credential has no known Principal, and memory here is per Principal"
+            )
         return Scope(principal)
 
     def _owner(self, caller: Caller, name: str | None, binding: str | None) -> str | None:
@@ -256,6 +258,7 @@ class HubService:
                 raise InvalidRequest("the binding is not one that a Hub gives")
             bound = binding.removeprefix(PRINCIPAL_PREFIX) if binding != GLOBAL_BINDING else None
         known = self._principals()
+        owner: str | None
         if name is not None:
             owner = self._named(name, any_principal=credential.allowed is None)
         elif bound is not None:
@@ -320,7 +323,9 @@ class HubService:
 def _is_binding(text: str) -> bool:
     if text == GLOBAL_BINDING:
         return True
-    return text.startswith(PRINCIPAL_PREFIX) and is_principal_id(text.removeprefix(PRINCIPAL_PREFIX))
+    return text.startswith(PRINCIPAL_PREFIX) and is_principal_id(
+        text.removeprefix(PRINCIPAL_PREFIX)
+    )
 
 
 def _check_launch_id(launch_id: str) -> None:

@@ -73,7 +73,9 @@ class TlsTransport:
         try:
             response = self._client.request(method, path, content=body, headers=dict(headers))
         except self._failure as error:
-            raise Unavailable(f"the Hub at {self._url} does not answer ({_reason(error)})") from error
+            raise Unavailable(
+                f"the Hub at {self._url} does not answer ({_reason(error)})"
+            ) from error
         return response.status_code, response.content
 
     def close(self) -> None:

@@ -19,16 +19,16 @@ from hub.errors import HubError, InvalidRequest, Unauthenticated
 from hub.limits import Limits
 from hub.server import requests as parse
 from hub.server.gate import Gate
-from hub.service import Door, Grant, HubService, SettingState, Store
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
     from concurrent.futures import Executor
 
     from starlette.types import ASGIApp
 
     from hub.identity import Caller
     from hub.server.body import BodyReader
+    from hub.service import Door, Grant, HubService, SettingState, Store
     from hub.values import Forgotten, Fragment, Scope, SearchAnswer, Written
 
     Answer = SearchAnswer | Fragment | Written | Forgotten
@@ -245,6 +245,4 @@ def _json(tree: Mapping[str, object], *, status: int = 200) -> Response:
 
 
 def _raw(data: bytes, *, status: int = 200) -> Response:
-    return Response(
-        data, status, {"cache-control": "no-store"}, media_type="application/json"
-    )
+    return Response(data, status, {"cache-control": "no-store"}, media_type="application/json")

@@ -41,18 +41,18 @@ class BoundedProtocol(H11Protocol):
     """HTTP/1.1 whose idle and unfinished connections end, so that they cannot pile up."""
 
     _head_timer: asyncio.TimerHandle | None = None
-    _born: float = 0.0
+    born: float = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time in which a request's head has to arrive."""
         super().connection_made(transport)
-        self._born = self.loop.time()
-        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._cut)
+        self.born = self.loop.time()
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self.cut)
         if len(self.connections) > MOST_CONNECTIONS:
             idle = [peer for peer in self.connections if isinstance(peer, BoundedProtocol)]
             idle = [peer for peer in idle if not peer.in_call]
             if idle:
-                min(idle, key=lambda peer: peer._born)._cut()
+                min(idle, key=lambda peer: peer.born).cut()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timer."""
@@ -65,7 +65,7 @@ class BoundedProtocol(H11Protocol):
         if self.in_call:
             self._stop_timer()
         elif self._head_timer is None and not self.transport.is_closing():
-            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._cut)
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self.cut)
 
     def on_response_complete(self) -> None:
         """Keep the connection for the next request, for a while."""
@@ -75,12 +75,12 @@ class BoundedProtocol(H11Protocol):
     def timeout_keep_alive_handler(self) -> None:
         """End an idle connection, also one whose client does not read its answer."""
         if not self.transport.is_closing():
-            self._cut()
+            self.cut()
 
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that are not HTTP with the Hub's own kind of error."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            self._cut()
+            self.cut()
             return
         body = json.dumps({"error": {"code": "invalid_request", "message": msg}}).encode()
         headers = [
@@ -99,14 +99,16 @@ class BoundedProtocol(H11Protocol):
     @property
     def in_call(self) -> bool:
         """Say whether a request's head is complete and its answer is not."""
-        return self.cycle is not None and not self.cycle.response_complete
+        cycle: object = self.cycle  # None before the first request, whatever uvicorn declares
+        return cycle is not None and not self.cycle.response_complete
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
+        """End the connection at once."""
         self._stop_timer()
         self.transport.abort()
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from hub import config, logs, mounts
 from hub.enrolment import enrol_local
-from hub.errors import ConfigRefused, HomeRefused
+from hub.errors import ConfigRefused
 from hub.holder import Holder, process_start
 from hub.home import agent_socket, open_passable_folder, private_socket
 from hub.identity import open_identity
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from hub.config import Settings
     from hub.guard import Finding
-    from hub.identity import Registry
 
 WORKERS: Final = 32
 SWEEP_SECONDS: Final = 600.0
@@ -54,12 +53,14 @@ class Opened:
 def serve(home: Path, environ: Mapping[str, str], *, ready: Callable[[], None]) -> None:
     """Serve this home until SIGTERM or SIGINT; `ready` is called once calls are answered.
 
-    Raises HomeRefused, ConfigRefused, IdentityRefused and AlreadyRunning before that.
+    Raises HomeRefused, ConfigRefused, IdentityRefused, AlreadyRunning, and StorageFailed
+    for a file system that cannot be relied on, before that.
     """
     root = claim(home)
     try:
         settings = config.load(home)
-        mounts.check(home / "memory", allowed=settings.memory_allow_network_mount)
+        for folder in (home, home / "memory"):
+            mounts.require_local(folder.resolve(), allow=settings.memory_allow_network_mount)
         enrol_local(home)
         registry = open_identity(home)
         damaged = registry.launches.load(now=time.time())
@@ -92,7 +93,11 @@ async def _run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     with ThreadPoolExecutor(WORKERS, thread_name_prefix="hub") as workers:
-        tls = tls_context(settings.hub_tls_cert, settings.hub_tls_key) if settings.hub_listen else None
+        tls = (
+            tls_context(settings.hub_tls_cert, settings.hub_tls_key)
+            if settings.hub_listen
+            else None
+        )
         listeners = []
         for opened in doors:
             app = HubApp(service, store, door=opened.door, workers=workers, bodies=bodies)
@@ -135,7 +140,9 @@ def _open_doors(home: Path, environ: Mapping[str, str], settings: Settings) -> l
         doors.append(Opened(Door.AGENTS, bind_unix(path, mode=0o666), UNIX_HOSTS, path))
         if settings.hub_listen:
             host, port = _listen(settings)
-            hosts = frozenset(name.lower() for name in settings.hub_names) or frozenset({host.lower()})
+            hosts = frozenset(name.lower() for name in settings.hub_names) or frozenset(
+                {host.lower()}
+            )
             doors.append(Opened(Door.TLS, bind_tcp(host, port), hosts))
     except BaseException:
         _close_doors(doors)
@@ -157,7 +164,9 @@ def _listen(settings: Settings) -> tuple[str, int]:
     if not colon or not host or not port.isdecimal():
         raise ConfigRefused(f"hub.listen is {settings.hub_listen!r}; it is HOST:PORT")
     if not settings.hub_tls_cert or not settings.hub_tls_key:
-        raise ConfigRefused("hub.listen needs hub.tls_cert and hub.tls_key: plain HTTP is never served")
+        raise ConfigRefused(
+            "hub.listen needs hub.tls_cert and hub.tls_key: plain HTTP is never served"
+        )
     if host in {"0.0.0.0", "::"} and not settings.hub_names:  # noqa: S104  # compared, not bound
         raise ConfigRefused("hub.listen names no host, so set hub.names to what clients call it")
     _check_key_file(Path(settings.hub_tls_key))

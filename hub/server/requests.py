@@ -62,9 +62,7 @@ def upsert_request(data: bytes) -> UpsertRequest:
 def forget_request(data: bytes) -> ForgetRequest:
     """Return the request of `forget`. Raises InvalidRequest."""
     body = _Body(parse_object(data), ("path", "expected_revision"))
-    return ForgetRequest(
-        path=body.text("path"), expected_revision=body.text("expected_revision")
-    )
+    return ForgetRequest(path=body.text("path"), expected_revision=body.text("expected_revision"))
 
 
 def launch_request(data: bytes) -> tuple[str | None, str | None, bool]:

@@ -42,11 +42,10 @@ class Root:
 
 
 def claim(home: Path) -> Root:
-    """Take the root's lock. Raises AlreadyRunning, and HomeRefused where locks do nothing."""
+    """Take the root's lock. Raises AlreadyRunning and HomeRefused."""
     memory = open_private_folder(home / "memory")
     first = _lock_file(home)
     try:
-        _try_twice(home)
         second = os.open(memory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,19 +76,3 @@ def _lock_file(home: Path) -> int:
         os.close(descriptor)
         raise HomeRefused(f"cannot lock {home / LOCK_FILE}: {error.strerror}") from error
     return descriptor
-
-
-def _try_twice(home: Path) -> None:
-    """Refuse a file system on which a second descriptor gets the lock as well."""
-    descriptor = os.open(home / LOCK_FILE, _FLAGS, PRIVATE_FILE)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return
-    except OSError as error:
-        raise HomeRefused(f"cannot lock {home / LOCK_FILE}: {error.strerror}") from error
-    finally:
-        os.close(descriptor)
-    raise HomeRefused(
-        f"locks do nothing on the file system of {home}; put AMUX_HOME on a local disk"
-    )
