@@ -43,7 +43,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What `set_value` did: the key, its value before and after."""
+    """What `set_setting` did: the key, its value before and after."""
 
     key: str
     before: SettingValue
@@ -76,7 +76,7 @@ def load(home: Path) -> Settings:
     return _settings(_read(home), home / CONFIG_FILE)
 
 
-def set_value(home: Path, key: str, text: str) -> Change:
+def set_setting(home: Path, key: str, text: str) -> Change:
     """Set one key from its text form, under the writer's lock. Raises ConfigRefused."""
     _check_key(key)
     return store_value(home, key, _parse(key, text))
@@ -105,7 +105,7 @@ def store_value(home: Path, key: str, value: SettingValue) -> Change:
 
 
 def show(value: SettingValue) -> str:
-    """Return a value in the text form that `set_value` takes."""
+    """Return a value in the text form that `set_setting` takes."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else ",".join(value)

@@ -7,6 +7,7 @@ user cannot reach into AMUX_HOME.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -103,18 +104,16 @@ def private_socket(home: Path) -> Path:
 
 def _make_folder(path: Path, mode: int) -> os.stat_result:
     """Make the folder and its missing parents; refuse one that is not ours alone to write."""
-    if not path.exists():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-            path.mkdir(mode=mode, exist_ok=True)
-            if path.stat().st_uid == os.geteuid():
-                path.chmod(mode)
-        except OSError as error:
-            raise HomeRefused(f"cannot make {path}: {error.strerror}") from error
     try:
+        # What this process makes has its mode whatever the umask is.
+        for folder in reversed([path, *path.parents]):
+            if not folder.exists():
+                with contextlib.suppress(FileExistsError):
+                    folder.mkdir()
+                    folder.chmod(mode)
         info = path.stat()
     except OSError as error:
-        raise HomeRefused(f"cannot look at {path}: {error.strerror}") from error
+        raise HomeRefused(f"cannot make or reach {path}: {error.strerror}") from error
     if not stat.S_ISDIR(info.st_mode):
         raise HomeRefused(f"{path} is not a folder")
     if info.st_uid != os.geteuid():

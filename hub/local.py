@@ -84,7 +84,7 @@ def ensure_running(
     return Started(read_holder(home), fresh=True)
 
 
-def stop(home: Path, *, seconds: float = STOP_SECONDS) -> bool:
+def stop_hub(home: Path, *, seconds: float = STOP_SECONDS) -> bool:
     """Ask the running Hub to stop and wait until it has; False when none runs.
 
     Raises NotStarted when it does not stop in time, or belongs to another account.
