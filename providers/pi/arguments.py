@@ -1,0 +1,132 @@
+"""Pi's own command line, read as Pi reads it.
+
+A value is the next word, never attached with `=`. `--print` takes a following word as the
+message unless it begins with `@` or a dash (three dashes are text).
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from providers.base import NativeResume
+from providers.errors import BadArguments
+
+APPEND: Final = "--append-system-prompt"
+MODE: Final = "--mode"
+SESSION: Final = "--session"
+SESSION_ID: Final = "--session-id"
+SESSION_DIR: Final = "--session-dir"
+NO_SESSION: Final = "--no-session"
+FORK: Final = "--fork"
+CONTINUE: Final = "--continue"
+RESUME: Final = "--resume"
+PRINT: Final = "--print"
+APPROVE: Final = "--approve"
+NO_APPROVE: Final = "--no-approve"
+END: Final = "--"
+
+ALIASES: Final = {
+    "-p": PRINT,
+    "-c": CONTINUE,
+    "-r": RESUME,
+    "-n": "--name",
+    "-t": "--tools",
+    "-xt": "--exclude-tools",
+    "-e": "--extension",
+    "-a": APPROVE,
+    "-na": NO_APPROVE,
+}
+_VALUED: Final = (
+    "--mode --provider --model --api-key --system-prompt --append-system-prompt --name --session "
+    "--session-id --fork --session-dir --models --tools --exclude-tools --thinking --export "
+    "--extension --skill --prompt-template --theme --use-theme --tui-mode"
+)
+VALUED: Final = frozenset(_VALUED.split())
+COMMANDS: Final = frozenset(["install", "remove", "uninstall", "update", "list", "config", "auth"])
+CONVERSATION: Final = (SESSION, SESSION_ID, FORK, CONTINUE, RESUME)
+_SESSION_FILE: Final = re.compile(r"_([0-9a-fA-F-]{36})\.jsonl\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One option with its value, one message word (name None), or `--` and what follows."""
+
+    name: str | None
+    value: str | None
+    words: tuple[str, ...]
+
+
+def parse(arguments: tuple[str, ...]) -> tuple[Item, ...]:
+    """Split the caller's arguments into items; their words, in order, are the arguments again."""
+    items: list[Item] = []
+    queue = deque(arguments)
+    while queue:
+        word = queue.popleft()
+        name = ALIASES.get(word, word)
+        if word == END:
+            items.append(Item(END, None, (END, *queue)))
+            break
+        if name in VALUED and queue:
+            value = queue.popleft()
+            items.append(Item(name, value, (word, value)))
+        elif name == PRINT and queue and _is_message(queue[0]):
+            value = queue.popleft()
+            items.append(Item(PRINT, value, (word, value)))
+        elif word.startswith("-"):
+            items.append(Item(name, None, (word,)))
+        else:
+            items.append(Item(None, word, (word,)))
+    return tuple(items)
+
+
+def values(items: tuple[Item, ...], name: str) -> tuple[str, ...]:
+    """Return every value that was given for one option, in order."""
+    return tuple(item.value for item in items if item.name == name and item.value is not None)
+
+
+def given(items: tuple[Item, ...], *names: str) -> bool:
+    """Say whether one of the options was given."""
+    return any(item.name in names for item in items)
+
+
+def without(items: tuple[Item, ...], *names: str) -> tuple[Item, ...]:
+    """Return the items less those of the named options."""
+    return tuple(item for item in items if item.name not in names)
+
+
+def words(items: tuple[Item, ...]) -> tuple[str, ...]:
+    """Return the items as arguments again."""
+    return tuple(word for item in items for word in item.words)
+
+
+def refuse_subcommand(arguments: tuple[str, ...]) -> None:
+    """Raise BadArguments where the arguments start no conversation."""
+    if arguments and arguments[0] in COMMANDS:
+        message = f"`pi {arguments[0]}` starts no conversation; run it without amux"
+        raise BadArguments(message)
+
+
+def native_resume(items: tuple[Item, ...]) -> NativeResume | None:
+    """Find the conversation that the arguments continue; its id is empty where Pi picks it."""
+    for item in items:
+        if item.name == FORK:
+            return NativeResume(native_id=conversation(item.value or ""), fork=True)
+        if item.name in {SESSION, SESSION_ID}:
+            return NativeResume(native_id=conversation(item.value or ""))
+    if given(items, CONTINUE, RESUME):
+        return NativeResume(native_id="")
+    return None
+
+
+def conversation(value: str) -> str:
+    """Return the id in the name of a session file, or the value itself."""
+    found = _SESSION_FILE.search(posixpath.basename(value))
+    return found[1] if found else value
+
+
+def _is_message(word: str) -> bool:
+    return not word.startswith("@") and (not word.startswith("-") or word.startswith("---"))

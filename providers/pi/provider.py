@@ -1,0 +1,194 @@
+"""The Pi provider: plans for its screen, one shot and RPC mode, and what RPC mode tells."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import ClassVar, Final
+
+from materializer.values import PlannedFile
+from providers.base import (
+    AgentRequest,
+    Capabilities,
+    Channel,
+    Confirmed,
+    Evidence,
+    Facts,
+    Framing,
+    Grant,
+    JsonObject,
+    LaunchPlan,
+    Mode,
+    NativeResume,
+    Preflight,
+    Provider,
+    Tools,
+)
+from providers.errors import BadArguments, RequestRefused
+from providers.pi import append, conversation
+from providers.pi import arguments as argv
+from providers.pi.version import Release, read_version
+
+ARGUMENT_BYTES: Final = 131_071
+ANSWER_DEADLINE: Final = 30.0
+FILE: Final = "append-system-prompt.md"
+
+
+class PiProvider(Provider):
+    """Launch Pi with the protocol in its CLI form; nothing native has to be switched off."""
+
+    name: ClassVar[str] = "pi"
+    executable: ClassVar[str] = "pi"
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        memory=True,
+        tools=Tools.CLI,
+        modes=frozenset({Mode.STREAM, Mode.TERMINAL, Mode.PASSTHROUGH}),
+    )
+
+    def version(self, output: str) -> str:
+        """Return the version in what `pi --version` printed."""
+        return read_version(output)
+
+    def questions(self, request: AgentRequest) -> tuple[str, ...]:
+        """Name the files that appended texts come from."""
+        return tuple(append.questions(request, argv.parse(request.arguments)))
+
+    def native_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
+        """Find --session, --session-id, --fork, --continue and --resume."""
+        return argv.native_resume(argv.parse(arguments))
+
+    def plan(
+        self,
+        request: AgentRequest,
+        grant: Grant | None,
+        facts: Facts,
+        confirmed: Confirmed | None = None,
+    ) -> LaunchPlan | Preflight:
+        """Compute Pi's arguments; the merged text is one more appended text."""
+        del confirmed
+        items = argv.parse(request.arguments)
+        release = Release.of(request.version)
+        talk = conversation.choose(request, items, release)
+        added = [*_stream(request, items), *talk.words]
+        if grant is None:
+            return LaunchPlan(
+                argv=(*request.command, *added, *argv.words(talk.items)),
+                framing=_framing(request.mode),
+                native_id=talk.native_id,
+                warnings=talk.warnings,
+            )
+        release.require_bound()
+        argv.refuse_subcommand(request.arguments)
+        instructions, warnings = _instructions(request, grant, facts, items, release)
+        files: list[PlannedFile] = []
+        added.extend((argv.APPEND, _textual(instructions, grant, files)))
+        kept = argv.without(talk.items, argv.APPEND)
+        return LaunchPlan(
+            argv=(*request.command, *added, *argv.words(kept)),
+            files=tuple(files),
+            framing=_framing(request.mode),
+            instructions=instructions,
+            native_id=talk.native_id,
+            warnings=(*release.warnings(), *talk.warnings, *warnings),
+        )
+
+    def control(
+        self, channel: Channel, request: AgentRequest, grant: Grant | None, plan: LaunchPlan
+    ) -> Confirmed:
+        """Ask for the session's id and the loaded extensions."""
+        del request
+        state = _ask(channel, "get_state")
+        native_id = state.get("sessionId")
+        found: tuple[Evidence, ...] = ()
+        warnings: tuple[str, ...] = ()
+        if grant is not None:
+            found, warnings = _extensions(_ask(channel, "get_commands").get("commands"))
+        return Confirmed(
+            evidence=found,
+            instructions=plan.instructions,
+            native_id=native_id if isinstance(native_id, str) else plan.native_id,
+            warnings=warnings,
+        )
+
+
+def _instructions(
+    request: AgentRequest,
+    grant: Grant,
+    facts: Facts,
+    items: tuple[argv.Item, ...],
+    release: Release,
+) -> tuple[str, tuple[str, ...]]:
+    if grant.instructions is not None:
+        own = argv.values(items, argv.APPEND)
+        if all(text in grant.instructions for text in own):
+            return grant.instructions, ()
+        return grant.instructions, (
+            "the session's frozen instructions are used; new append text is not",
+        )
+    texts, warnings = append.texts(request, items, facts, release)
+    protocol = grant.protocol
+    if append.shadowed(request, facts):
+        protocol = protocol.replace("`amux memory", '`"$AMUX_CLI" memory')
+        warnings = (
+            *warnings,
+            "Pi puts a folder with another `amux` first in PATH, so the protocol names $AMUX_CLI",
+        )
+    return "\n\n".join((*texts, protocol)), warnings
+
+
+def _textual(text: str, grant: Grant, files: list[PlannedFile]) -> str:
+    """Return the text itself, or a file's path where Pi could take it for one or it is too long."""
+    if append.cannot_be_file(text) and len(text.encode()) <= ARGUMENT_BYTES:
+        return text
+    files.append(PlannedFile(name=FILE, content=text.encode()))
+    return posixpath.join(grant.config, FILE)
+
+
+def _stream(request: AgentRequest, items: tuple[argv.Item, ...]) -> tuple[str, ...]:
+    if request.mode is not Mode.STREAM:
+        return ()
+    modes = argv.values(items, argv.MODE)
+    if not modes:
+        return (argv.MODE, "rpc")
+    if modes[-1] != "rpc":
+        message = f"a stream needs `--mode rpc`, and the arguments say `--mode {modes[-1]}`"
+        raise BadArguments(message)
+    return ()
+
+
+def _framing(mode: Mode) -> Framing:
+    return Framing.JSON_LINES if mode is Mode.STREAM else Framing.RAW
+
+
+def _ask(channel: Channel, command: str) -> JsonObject:
+    """Send one RPC command and return its data; raise RequestRefused for an error."""
+    identity = f"amux-{command}"
+    channel.send({"id": identity, "type": command})
+    while True:
+        message = channel.receive(deadline=ANSWER_DEADLINE)
+        if message.get("type") != "response" or message.get("id") != identity:
+            continue
+        if message.get("success") is not True:
+            raise RequestRefused(command, number=0, answer=str(message.get("error")))
+        data = message.get("data")
+        return data if isinstance(data, dict) else {}
+
+
+def _extensions(commands: object) -> tuple[tuple[Evidence, ...], tuple[str, ...]]:
+    """List what extensions registered; any that is not built in may keep a memory of its own."""
+    places: dict[str, list[str]] = {}
+    for one in commands if isinstance(commands, list) else ():
+        if isinstance(one, dict) and one.get("source") == "extension":
+            info = one.get("sourceInfo")
+            place = str(info.get("path")) if isinstance(info, dict) else str(one.get("path"))
+            places.setdefault(place, []).append(str(one.get("name")))
+    observed = "; ".join(f"{place} ({', '.join(names)})" for place, names in places.items())
+    evidence = Evidence(
+        control="extensions that register commands",
+        observed=observed or "none",
+        source="get_commands",
+    )
+    foreign = [place for place in places if not place.startswith("builtin:")]
+    if not foreign:
+        return (evidence,), ()
+    warning = f"extensions may keep a memory of their own, which amux cannot see: {foreign}"
+    return (evidence,), (warning,)
