@@ -165,9 +165,8 @@ def _become_agent(specification: Specification, shim: int) -> None:
         os.setpgid(0, 0)
         os.tcsetpgrp(0, os.getpid())
     if specification.identity is not None:
-        who = specification.identity
         module = __import__("materializer.become", fromlist=["become"])
-        module.become(who.uid, who.gid, who.groups)
+        module.become(specification.identity)
     os.chdir(specification.cwd)
     # Armed last: a change of identity clears it.
     _prctl(PR_SET_PDEATHSIG, SIGKILL)
