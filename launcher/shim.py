@@ -165,8 +165,9 @@ def _become_agent(specification: Specification, shim: int) -> None:
         os.setpgid(0, 0)
         os.tcsetpgrp(0, os.getpid())
     if specification.identity is not None:
+        who = specification.identity
         module = __import__("materializer.become", fromlist=["become"])
-        module.become(specification.identity)
+        module.become(who.uid, who.gid, who.groups)
     os.chdir(specification.cwd)
     # Armed last: a change of identity clears it.
     _prctl(PR_SET_PDEATHSIG, SIGKILL)

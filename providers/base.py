@@ -49,13 +49,9 @@ class Tools(StrEnum):
 
 
 class Framing(StrEnum):
-    """What a channel carries: JSON-RPC lines, other JSON lines, plain lines, or raw bytes.
-
-    WEBSOCKET: JSON-RPC messages on the Unix socket that the plan names.
-    """
+    """What a channel carries: JSON-RPC lines, other JSON lines, plain lines, or raw bytes."""
 
     JSON_RPC = "json-rpc"
-    WEBSOCKET = "websocket"
     JSON_LINES = "json-lines"
     LINES = "lines"
     RAW = "raw"
@@ -86,6 +82,7 @@ class AgentRequest:
     `command` starts the agent (interpreter and script where the agent is a script).
     `environment` is the agent's, before the provider's own additions; `options` are among those
     that the provider declares.
+    `fresh_id` is a random UUID that a provider may give to a new native conversation.
     """
 
     command: tuple[str, ...]
@@ -145,6 +142,7 @@ class Confirmed:
 class Preflight:
     """A short run of the same binary that must confirm the controls before the agent starts.
 
+    `environment` is added to the request's; `files` are in place for its time only.
     `remember` digests everything that the answer depends on; the launcher keeps the answer under
     it. None: ask each time.
     """
@@ -162,8 +160,7 @@ class LaunchPlan:
 
     `environment` is added to the request's, `without` removed from it. `server` is the argv of a
     second process that must run beside the agent (an app-server beside its screen); the channel
-    is then the server's, on the Unix socket `socket`, which it makes. `instructions` and
-    `native_id` where they are known before the start.
+    is then the server's. `instructions` and `native_id` where they are known before the start.
     """
 
     argv: tuple[str, ...]
@@ -172,7 +169,6 @@ class LaunchPlan:
     files: tuple[PlannedFile, ...] = ()
     framing: Framing = Framing.RAW
     server: tuple[str, ...] | None = None
-    socket: str | None = None
     instructions: str | None = None
     native_id: str | None = None
     warnings: tuple[str, ...] = ()
@@ -253,14 +249,3 @@ class Provider(ABC):
         """Read evidence in a later message of the channel; raise NotConfirmed if it contradicts."""
         del message
         return ()
-
-    def attend(
-        self, channel: Channel, message: JsonObject, request: AgentRequest, grant: Grant
-    ) -> Confirmed | None:
-        """Act on a later message of a server's channel: a person opened a thread on the screen.
-
-        Return what was established about it, None where the message asks for nothing; raise
-        NotConfirmed where the thread's native memory cannot be switched off.
-        """
-        del channel, message, request, grant
-        return None

@@ -65,12 +65,5 @@ def command() -> None:
 
 def main() -> int:
     """Run click and return the exit status."""
-    try:
-        result = command.main(prog_name="amux", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except click.Abort:
-        click.echo("Aborted.", err=True)
-        return 1
+    result = command.main(prog_name="amux", standalone_mode=False)
     return result if isinstance(result, int) else 0

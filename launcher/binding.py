@@ -1,0 +1,96 @@
+"""Resolve the memory binding of a launch: once for a fresh session, from the record ever after.
+
+A launch either holds a lease (binding, credential, expiry) or is unbound with a reason. There
+is no third way: no fallback to `global`, and no local substitute for a Hub that is away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hub.errors import HubError, MemoryDisabled, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hub.client import HubClient
+
+HUB_DEADLINE_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A delegated credential for one run. `token` is None where a resume found the Hub away."""
+
+    launch: str
+    binding: str
+    principal: str | None
+    token: str | None
+    expires_at: int | None
+    warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unbound:
+    """No memory for this session, and why; `warning` says whether a person should look."""
+
+    reason: str
+    warning: bool
+
+
+def bind_fresh(
+    open_hub: Callable[[], HubClient], *, launch: str, principal: str | None
+) -> Lease | Unbound:
+    """Ask the Hub once which binding a new session gets.
+
+    Memory that is switched off is an ordinary answer; everything else that goes wrong is a
+    warning, and the agent starts without memory.
+    """
+    try:
+        with open_hub() as hub:
+            opened = hub.open_launch(launch, principal=principal, binding=None)
+    except MemoryDisabled:
+        return Unbound("memory is switched off (memory.enabled is false)", warning=False)
+    except HubError as error:
+        return Unbound(f"memory could not be bound ({error.code}): {error.message}", warning=True)
+    return Lease(
+        launch=launch,
+        binding=opened.binding,
+        principal=opened.principal,
+        token=opened.token,
+        expires_at=opened.expires_at,
+    )
+
+
+def bind_stored(
+    open_hub: Callable[[], HubClient], *, launch: str, principal: str | None, binding: str
+) -> Lease:
+    """Ask for a credential for the binding that the session's record holds.
+
+    A Hub that is away or refuses leaves the session bound, without a credential: the frozen text
+    goes to the agent all the same, and memory needs another resume.
+    """
+    try:
+        with open_hub() as hub:
+            opened = hub.open_launch(launch, principal=principal, binding=binding)
+    except HubError as error:
+        what = "the Hub is away" if isinstance(error, Unavailable) else error.code
+        return Lease(
+            launch=launch,
+            binding=binding,
+            principal=principal,
+            token=None,
+            expires_at=None,
+            warning=(
+                f"no credential for {binding} ({what}: {error.message}); the session keeps its "
+                "text, its memory calls fail until it is resumed again"
+            ),
+        )
+    return Lease(
+        launch=launch,
+        binding=opened.binding,
+        principal=opened.principal,
+        token=opened.token,
+        expires_at=opened.expires_at,
+    )

@@ -1,0 +1,187 @@
+"""What memory brings to one launch: the lease, the frozen text, and the command for the agent."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hub import config
+from hub.client import HubClient
+from hub.connection import connection_path, load_connection
+from hub.enrolment import enrol_local, remote_connection
+from hub.errors import MemoryDisabled
+from hub.home import agent_socket, private_socket
+from hub.local import answers, ensure_running
+from launcher.binding import Lease, Unbound, bind_fresh, bind_stored
+from launcher.installed import commands_folder, installed_command
+from launcher.protocol import render
+from materializer import interpreter, onefile
+from materializer.values import PlannedFile
+from providers.base import Grant, Tools
+
+if TYPE_CHECKING:
+    from hub.connection import Connection
+    from launcher.host import Host
+    from launcher.request import LaunchRequest
+    from launcher.subject import Subject
+    from materializer.values import RunPaths
+
+CONNECTION_FILE: Final = "connection.json"
+HUB_SECONDS: Final = 5.0
+"""How long a launch waits for one answer of the Hub."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """The text that a session keeps: decided at its first launch, used as it is ever after."""
+
+    tools: Tools
+    protocol: str
+    protocol_version: str
+    protocol_digest: str
+    instructions: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """A bound launch's memory: the grant for the provider, and the files that it needs."""
+
+    lease: Lease
+    frozen: Frozen
+    grant: Grant
+    files: tuple[PlannedFile, ...]
+    commands: str
+
+
+def bind(subject: Subject, request: LaunchRequest, host: Host, *, launch: str) -> Lease | Unbound:
+    """Resolve the binding: from the Hub for a fresh session, from the record for a resumed one."""
+    capabilities = subject.provider.capabilities
+    if subject.foreign is not None:
+        return Unbound(
+            f"native conversation {subject.foreign} has no record of amux; it is resumed as it is, "
+            "with whatever its own memory put into it",
+            warning=True,
+        )
+    if subject.stored is not None:
+        if not subject.stored.bound:
+            return Unbound("the session began without memory and stays so", warning=False)
+        return bind_stored(
+            lambda: _open_hub(request, host),
+            launch=launch,
+            principal=subject.stored.principal or None,
+            binding=subject.stored.binding,
+        )
+    if not capabilities.memory:
+        lacking = "; ".join(capabilities.missing) or "memory"
+        return Unbound(f"{subject.provider.name} lacks: {lacking}", warning=False)
+    return bind_fresh(lambda: _open_hub(request, host), launch=launch, principal=request.principal)
+
+
+def hub_client(host: Host) -> HubClient:
+    """Return a client with the Runtime's credential, for a Hub that runs already."""
+    path = connection_path(host.home, "runtime")
+    return HubClient.from_file(path, seconds=HUB_SECONDS)
+
+
+def _open_hub(request: LaunchRequest, host: Host) -> HubClient:
+    """Reach the Hub, starting the local one where that is wanted and makes sense."""
+    enrol_local(host.home)
+    if remote_connection(host.home) is None and not answers(host.home):
+        if not config.load(host.home).memory_enabled:
+            raise MemoryDisabled("memory.enabled is false")
+        if request.start_hub:
+            ensure_running(host.home, host.environ)
+    return hub_client(host)
+
+
+def prepare(subject: Subject, lease: Lease, host: Host, paths: RunPaths) -> Memory:
+    """Put together the frozen text, the agent's connection and its command.
+
+    Raises CommandNotUsable or InterpreterNotFound where the agent could not run the command.
+    """
+    frozen = _frozen(subject)
+    connection = _agent_connection(subject, lease, host)
+    files = [PlannedFile(name=CONNECTION_FILE, content=connection)]
+    if subject.identity is None:
+        installed = installed_command(host.environ.get("PATH", os.defpath))
+        commands = commands_folder(host.home, installed)
+        command = commands / "amux"
+    else:
+        packed = onefile.build()
+        found = interpreter.find(
+            paths.run.parent,
+            packed,
+            identity=subject.identity,
+            environment=subject.environment,
+            memory=host.home / "cache" / "interpreters.json",
+        )
+        content = interpreter.with_first_line(packed, found)
+        files.append(PlannedFile(name="amux", content=content, executable=True))
+        commands = paths.commands
+        command = commands / "amux"
+    grant = Grant(
+        binding=lease.binding,
+        protocol=frozen.protocol,
+        tools=frozen.tools,
+        cli=(str(command),),
+        connection=str(paths.config / CONNECTION_FILE),
+        config=str(paths.config),
+        work=str(paths.work),
+        instructions=frozen.instructions,
+    )
+    return Memory(
+        lease=lease, frozen=frozen, grant=grant, files=tuple(files), commands=str(commands)
+    )
+
+
+def environment(memory: Memory) -> dict[str, str]:
+    """Return what amux adds to the agent's environment; PATH is the launcher's to extend."""
+    return {
+        "AMUX_MEMORY_BINDING": memory.grant.binding,
+        "AMUX_CLI": memory.grant.cli[0],
+        "AMUX_CONNECTION": memory.grant.connection,
+    }
+
+
+def _frozen(subject: Subject) -> Frozen:
+    stored = subject.stored
+    if stored is not None:
+        return Frozen(
+            tools=Tools(stored.tools),
+            protocol=stored.protocol,
+            protocol_version=stored.protocol_version,
+            protocol_digest=stored.protocol_digest,
+            instructions=stored.instructions,
+        )
+    tools = subject.provider.capabilities.tools
+    text = render("mcp" if tools is Tools.MCP else "cli")
+    return Frozen(
+        tools=tools,
+        protocol=text.text,
+        protocol_version=text.version,
+        protocol_digest=text.digest,
+        instructions=None,
+    )
+
+
+def _agent_connection(subject: Subject, lease: Lease, host: Host) -> bytes:
+    """Return the agent's connection file: where the Hub is for it, and its own credential."""
+    runtime: Connection = load_connection(connection_path(host.home, "runtime"))
+    if runtime.remote:
+        url = runtime.url
+    elif subject.identity is None:
+        url = f"unix:{private_socket(host.home)}"
+    else:
+        url = f"unix:{agent_socket(host.home, host.environ, euid=os.geteuid())}"
+    fields: dict[str, object] = {"schema": 1, "url": url, "token": lease.token or ""}
+    if runtime.remote and runtime.ca_pem is not None:
+        fields["ca_pem"] = runtime.ca_pem
+    return json.dumps(fields).encode()
+
+
+def commands_path(memory: Memory, path: str) -> str:
+    """Return PATH with the folder that holds `amux`, and nothing else, first."""
+    rest = [part for part in path.split(os.pathsep) if part and part != memory.commands]
+    return os.pathsep.join([memory.commands, *rest])

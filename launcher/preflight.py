@@ -1,0 +1,108 @@
+"""Run a pre-flight: the same binary, briefly, to confirm native memory off before the agent starts.
+
+An answer is remembered under the digest that the provider computed over everything it depends on,
+so that the next launch with the same binary, settings, environment and folder need not ask again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from launcher.channel import JsonLinesChannel, JsonRpcChannel
+from launcher.spawn import SpawnRequest, spawn
+from providers.base import Confirmed, Evidence, Framing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from materializer.values import Identity
+    from providers.base import AgentRequest, Grant, Preflight, Provider
+
+REMEMBERED: Final = 256
+"""Answers that are kept; the oldest go first."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightMemory:
+    """What pre-flights answered, by digest, in one JSON file of ours."""
+
+    path: Path
+
+    def recall(self, digest: str) -> Confirmed | None:
+        """Return the answer remembered under `digest`."""
+        found = self._load().get(digest)
+        return None if found is None else _confirmed(found)
+
+    def remember(self, digest: str, confirmed: Confirmed) -> None:
+        """Keep an answer, durably enough for a cache: a lost one is asked for again."""
+        known = self._load()
+        known.pop(digest, None)
+        known[digest] = asdict(confirmed)
+        kept = dict(list(known.items())[-REMEMBERED:])
+        self.path.parent.mkdir(mode=0o700, exist_ok=True)
+        fresh = self.path.with_name(f".{self.path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(kept, file)
+        fresh.replace(self.path)
+
+    def _load(self) -> dict[str, object]:
+        try:
+            loaded = json.loads(self.path.read_text())
+        except (OSError, ValueError):
+            return {}
+        return loaded if isinstance(loaded, dict) else {}
+
+
+def run_preflight(  # noqa: PLR0913  # what a run needs, each by its own name
+    step: Preflight,
+    provider: Provider,
+    request: AgentRequest,
+    grant: Grant,
+    *,
+    identity: Identity | None,
+    marker: str,
+    memory: PreflightMemory,
+) -> Confirmed:
+    """Return what the agent answered, now or when it was asked the same before.
+
+    Raises providers.errors.NotConfirmed with the agent's own answer.
+    """
+    if step.remember is not None:
+        known = memory.recall(step.remember)
+        if known is not None:
+            return known
+    process = spawn(
+        SpawnRequest(
+            argv=step.argv,
+            environment={**request.environment, **dict(step.environment)},
+            cwd=request.cwd,
+            marker=marker,
+            identity=identity,
+        )
+    )
+    try:
+        kind = JsonRpcChannel if step.framing is Framing.JSON_RPC else JsonLinesChannel
+        confirmed = provider.confirm(kind(process), request, grant)
+    finally:
+        process.stop(close=0.0, term=2.0)
+    if step.remember is not None:
+        memory.remember(step.remember, confirmed)
+    return confirmed
+
+
+def _confirmed(value: object) -> Confirmed | None:
+    """Read a remembered answer; one of another shape (an older amux) is asked for again."""
+    try:
+        fields = dict(value)  # type: ignore[call-overload]
+        return Confirmed(
+            evidence=tuple(Evidence(**one) for one in fields["evidence"]),
+            instructions=fields["instructions"],
+            native_id=fields["native_id"],
+            warnings=tuple(fields["warnings"]),
+        )
+    except (TypeError, ValueError, KeyError):
+        return None

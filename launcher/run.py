@@ -1,0 +1,84 @@
+"""One run of a session: the live agent, its channel and report, and what happens when it ends."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Self
+
+from launcher.errors import ChannelError
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from launcher.channel import JsonLinesChannel as JsonChannel
+    from launcher.report import LaunchReport
+    from launcher.spawn import AgentProcess, ExitStatus
+
+
+class Run:
+    """A running agent with what was established about it. Every method is safe from any thread.
+
+    Used as a context manager it stops the agent at the end of the block.
+    """
+
+    def __init__(
+        self,
+        *,
+        report: LaunchReport,
+        process: AgentProcess,
+        channel: JsonChannel | None,
+        closing: contextlib.ExitStack,
+        ended: Callable[[ExitStatus], None],
+    ) -> None:
+        self.report = report
+        self.process = process
+        self._channel = channel
+        self._closing = closing
+        self._told = ended
+        self._closed = threading.Lock()
+        self._finished = threading.Event()
+        process.on_end(self._end)
+
+    @property
+    def channel(self) -> JsonChannel:
+        """Return the structured channel; raise ChannelError in a mode that has none."""
+        if self._channel is None:
+            message = f"a {self.report.mode} run of {self.report.provider} has no channel"
+            raise ChannelError(message)
+        return self._channel
+
+    def wait(self, deadline: float | None = None) -> ExitStatus | None:
+        """Wait until the agent is gone and the run is tidied up; None if `deadline` s passed."""
+        if not self._finished.wait(deadline):
+            return None
+        return self.process.status
+
+    def stop(self) -> ExitStatus:
+        """End the agent by the stop ladder and tidy up."""
+        status = self.process.stop()
+        self._finished.wait()
+        return status
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _end(self, status: ExitStatus) -> None:
+        """Tidy up once: the record, the lease, the run folder."""
+        with self._closed:
+            if self._finished.is_set():
+                return
+            try:
+                self._told(status)
+                self._closing.close()
+            finally:
+                self._finished.set()

@@ -1,0 +1,148 @@
+"""Who is launched, as whom and where: everything that is known before memory is asked for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from launcher.agents import VersionCache, find_agent
+from launcher.environment import launch_environment
+from launcher.errors import AgentFailed, BadRequest
+from materializer.identity import resolve
+from providers.base import NativeResume
+from providers.registry import load_provider
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from launcher.agents import AgentCommand
+    from launcher.host import Host
+    from launcher.request import LaunchRequest
+    from launcher.sessions import SessionRecord, SessionStore
+    from materializer.values import Identity
+    from providers.base import Provider
+
+VERSION_SECONDS: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is launched. `stored` is the session that is resumed; None is a fresh one.
+
+    `foreign` names a native conversation that is resumed without a record of ours: it stays
+    without memory.
+    """
+
+    provider: Provider
+    command: AgentCommand
+    version: str
+    identity: Identity | None
+    home: str
+    cwd: str
+    environment: Mapping[str, str]
+    arguments: tuple[str, ...]
+    stored: SessionRecord | None
+    resume: NativeResume | None
+    foreign: str | None
+
+
+def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> Subject:
+    """Resolve provider, session, identity, folders, environment, command and version.
+
+    Raises UnknownProvider, SessionNotFound, BadRequest, AgentNotFound, IdentityRefused.
+    """
+    stored = None if request.session is None else sessions.load(request.session)
+    provider = load_provider(request.provider or (stored.provider if stored else ""))
+    _check(request, stored, provider)
+    native = provider.native_resume(request.arguments) if stored is None else None
+    if native is not None:
+        stored = sessions.by_native_id(provider.name, native.native_id)
+    user = request.user or (stored.user if stored else None) or None
+    identity = None if user is None else resolve(user)
+    private = str(request.private_home or (stored.private_home if stored else ""))
+    home = private or (identity.home if identity else request.environment.get("HOME", ""))
+    if not home:
+        message = "HOME is not set, and the agents keep their files there: set HOME"
+        raise BadRequest(message)
+    environment = launch_environment(
+        request.environment,
+        identity=identity,
+        private_home=private or None,
+        names=request.pass_names,
+    )
+    command = find_agent(
+        provider.executable, search_path=environment.get("PATH", ""), given=request.executable
+    )
+    printed = VersionCache(host.versions).output(command, _ask_version)
+    cwd = str(request.cwd or (stored.cwd if stored else "") or (home if user else os.getcwd()))  # noqa: PTH109  # a string is wanted
+    if not os.path.isabs(cwd):  # noqa: PTH117  # same
+        message = f"the folder {cwd} is not an absolute path"
+        raise BadRequest(message)
+    resume = native
+    if resume is None and stored is not None:
+        if not stored.native_id:
+            message = f"session {stored.id} never got as far as a conversation; launch a new one"
+            raise BadRequest(message)
+        resume = NativeResume(native_id=stored.native_id, fork=request.fork)
+    return Subject(
+        provider=provider,
+        command=command,
+        version=provider.version(printed),
+        identity=identity,
+        home=home,
+        cwd=cwd,
+        environment=environment,
+        arguments=request.arguments,
+        stored=stored,
+        resume=resume,
+        foreign=native.native_id if native is not None and stored is None else None,
+    )
+
+
+def _check(request: LaunchRequest, stored: SessionRecord | None, provider: Provider) -> None:
+    """Refuse options that contradict each other or the session's record."""
+    wrong = None
+    unknown = sorted(set(request.options) - set(provider.options))
+    if unknown:
+        known = ", ".join(sorted(provider.options)) or "none"
+        wrong = f"{provider.name} has no option {unknown[0]!r}; it has: {known}"
+    elif request.mode not in provider.capabilities.modes:
+        modes = ", ".join(sorted(provider.capabilities.modes))
+        wrong = f"{provider.name} cannot run in {request.mode} mode; it can in: {modes}"
+    elif request.user and request.private_home:
+        wrong = "--user and --private-home exclude each other: --user has a home of its own"
+    elif stored is not None and stored.provider != provider.name:
+        wrong = f"session {stored.id} is one of {stored.provider}, not of {provider.name}"
+    elif stored is not None and request.user and request.user != stored.user:
+        was = f"user {stored.user}" if stored.user else "the caller's own account"
+        wrong = f"session {stored.id} runs as {was}; it cannot be resumed as {request.user}"
+    elif stored is not None and request.principal is not None:
+        wrong = f"session {stored.id} has its Principal for good; leave --principal out"
+    if wrong is not None:
+        raise BadRequest(wrong)
+
+
+def _ask_version(argv: tuple[str, ...]) -> str:
+    """Run `--version` in an empty home of nobody's, so that it can write nowhere that matters."""
+    environment = {"HOME": "/nonexistent", "PATH": os.environ.get("PATH", os.defpath)}
+    try:
+        done = subprocess.run(
+            argv,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=VERSION_SECONDS,
+            check=False,
+            cwd="/",
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        message = f"`{' '.join(argv)}` did not answer: {error}"
+        raise AgentFailed(message) from error
+    if done.returncode != 0:
+        message = f"`{' '.join(argv)}` ended with {done.returncode}"
+        raise AgentFailed(message, stderr=done.stderr[-2000:])
+    return done.stdout + done.stderr
