@@ -46,8 +46,10 @@ class _Finder:
 if __name__ == "__main__":
     _Spec = type(sys.__spec__)
     sys.meta_path.insert(0, _Finder)
-    from materializer.agentside.main import main
-
+    try:
+        from materializer.agentside.main import main
+    except KeyboardInterrupt:
+        sys.exit(130)
     sys.exit(main(sys.argv[1:]))
 '''
 

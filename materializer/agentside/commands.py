@@ -246,6 +246,12 @@ def _content(options: Options) -> str:
                 raw = read_limited(file.fileno(), MAX_CONTENT)
         else:
             raw = read_limited(STDIN, MAX_CONTENT)
+            if not raw:
+                raise Failure(
+                    "invalid_request",
+                    "There is no text on standard input, so nothing was written: send the whole"
+                    " document there, or name it with --file; forget deletes one.",
+                )
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise Failure("invalid_request", f"The text cannot be read: {reason}.") from error

@@ -17,12 +17,12 @@ STDERR = 2
 
 def hold_descriptors() -> None:
     """Fill closed standard descriptors, so that no socket is opened in their place."""
-    for fd in (STDIN, STDOUT, STDERR):
+    # Opened the wrong way round: reading or writing there fails, as it should.
+    for fd, way in ((STDIN, os.O_WRONLY), (STDOUT, os.O_RDONLY), (STDERR, os.O_RDONLY)):
         try:
             os.fstat(fd)
         except OSError:
-            # Read-only also for output: writing there then fails, as it should.
-            os.open(os.devnull, os.O_RDONLY)
+            os.open(os.devnull, way)
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -14,16 +14,16 @@ def open_tls(place: str, ca_pem: str | None, timeout: float) -> tuple[socket.soc
     if "/" in place or "@" in place:
         raise Failure("no_connection", "The connection file's URL has more than host and port.")
     host, port = _split(place)
+    try:
+        context = ssl.create_default_context(cadata=ca_pem)
+    except (ssl.SSLError, ValueError) as error:
+        raise Failure(
+            "no_connection", "The connection file's certificate cannot be used."
+        ) from error
     deadline = time.monotonic() + timeout
     plain = socket.create_connection((host, port), timeout)
     try:
         plain.settimeout(max(0.1, deadline - time.monotonic()))
-        try:
-            context = ssl.create_default_context(cadata=ca_pem)
-        except ssl.SSLError as error:
-            raise Failure(
-                "no_connection", "The connection file's certificate cannot be used."
-            ) from error
         return context.wrap_socket(plain, server_hostname=host), place
     except BaseException:
         plain.close()

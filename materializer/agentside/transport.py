@@ -20,8 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from materializer.agentside.connection import Connection
 
-CONNECT = 1.2  # seconds to a connected, for TLS also verified, socket
-PATIENCE = 1.2  # seconds without an answer before health is asked
+CONNECT = 1.0  # seconds to a connected, for TLS also verified, socket
+PATIENCE = 1.0  # seconds without an answer before health is asked
 HEALTH = 0.4  # seconds for that question
 LONGEST = 30.0  # seconds for one exchange with a living Hub
 MAX_HEAD = 64 * 1024
@@ -162,7 +162,9 @@ def _chunks(reader: _Reader) -> bytes:
             size = int(reader.until(b"\r\n").partition(b";")[0], 16)
         except ValueError as error:
             raise _garbled() from error
-        if size <= 0:
+        if size < 0:
+            raise _garbled()
+        if size == 0:
             return found
         found += reader.exactly(size)
         reader.exactly(2)
@@ -216,7 +218,9 @@ def _open_unix(path: str, timeout: float) -> socket.socket:
 
 
 def _unreachable(connection: Connection, error: OSError) -> Failure:
-    if SANDBOX in os.environ or error.errno == errno.EPERM:
+    # By class: an error of TLS has an errno of its own, and that may be 1, too.
+    forbidden = isinstance(error, PermissionError) and error.errno == errno.EPERM
+    if SANDBOX in os.environ or forbidden:
         return Failure(
             "unavailable",
             "This shell runs in a sandbox without network, so it cannot reach the memory Hub:"
@@ -224,11 +228,11 @@ def _unreachable(connection: Connection, error: OSError) -> Failure:
             " which run outside the sandbox, or ask to run this command outside it.",
             sandbox=True,
         )
-    place = connection.url
     reason = error.strerror or str(error) or type(error).__name__
     return Failure(
         "unavailable",
-        f"The memory Hub cannot be reached at {place} ({reason}). Nothing was read or written.",
+        f"The memory Hub cannot be reached at {connection.url} ({reason}). Nothing was read or"
+        " written.",
     )
 
 

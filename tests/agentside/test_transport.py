@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import trustme
+
+from tests.agentside.conftest import SYSTEM, Side, error_of, write_connection
+from tests.agentside.scripted_hub import Asked, Documents, http, tls_hub, unix_hub
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.agentside.scripted_hub import JsonObject, ScriptedHub
+
+FOUND = b'{"path":"MEMORY.md","exists":false,"revision":"absent"}'
+
+
+def _timed(side: Side, *arguments: str, **env: str) -> tuple[dict[str, object], float]:
+    began = time.monotonic()
+    done = side.memory(*arguments, env=env)
+    elapsed = time.monotonic() - began
+    assert done.returncode == 5
+    return error_of(done), elapsed
+
+
+def test_a_hub_that_is_not_there_is_one_sentence_and_status_5(side: Side) -> None:
+    error, elapsed = _timed(side, "show", "MEMORY.md")
+    assert error["code"] == "unavailable"
+    assert "cannot be reached" in str(error["message"])
+    assert elapsed < 2
+
+
+def test_a_socket_that_a_killed_hub_left_behind_is_status_5(side: Side, tmp_path: Path) -> None:
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(tmp_path / "hub.sock"))
+    left.close()
+    error, elapsed = _timed(side, "show", "MEMORY.md")
+    assert "refused" in str(error["message"])
+    assert elapsed < 2
+
+
+@pytest.mark.parametrize("verb", ["show", "upsert"])
+def test_a_hub_that_accepts_and_stays_silent_is_given_up_within_two_seconds(
+    side: Side, tmp_path: Path, verb: str
+) -> None:
+    further = ("--expected-revision", "absent") if verb == "upsert" else ()
+    with unix_hub(tmp_path / "hub.sock", lambda _: None):
+        error, elapsed = _timed(side, verb, "MEMORY.md", *further)
+    assert "does not answer" in str(error["message"])
+    assert "read the document again" in str(error["message"])
+    assert elapsed < 2
+
+
+def test_a_stopped_hub_whose_backlog_is_full_is_given_up_within_two_seconds(
+    side: Side, tmp_path: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "hub.sock"))
+        listener.listen(0)
+        with socket.socket(socket.AF_UNIX) as waiting:
+            waiting.connect(str(tmp_path / "hub.sock"))
+            _, elapsed = _timed(side, "show", "MEMORY.md")
+    assert elapsed < 2
+
+
+def test_a_slow_hub_that_is_alive_is_waited_for(side: Side, tmp_path: Path) -> None:
+    healthy = threading.Event()
+
+    def script(asked: Asked) -> JsonObject | bytes | None:
+        if asked.path == "/v1/health":
+            healthy.set()
+            return {"version": "0"}
+        assert healthy.wait(10)  # answers only after it was found alive
+        return http(200, FOUND)
+
+    with unix_hub(tmp_path / "hub.sock", script) as hub:
+        done = side.memory("show", "MEMORY.md")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["exists"] is False
+    asked = next(asked for asked in hub.asked if asked.path == "/v1/health")
+    assert "authorization" not in asked.headers
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"pat\r\n1;x=y\r\nh\r\n'
+        + f"{len(FOUND) - 6:x}".encode()
+        + b"\r\n"
+        + FOUND[6:]
+        + b"\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n" + FOUND,
+        b"HTTP/1.1 100 Continue\r\n\r\n" + http(200, FOUND),
+        b"HTTP/1.0 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(FOUND) + FOUND,
+    ],
+    ids=["chunked", "until the end", "after a 100", "lower case"],
+)
+def test_every_framing_of_http_is_understood(side: Side, tmp_path: Path, answer: bytes) -> None:
+    with unix_hub(tmp_path / "hub.sock", lambda _: answer):
+        done = side.memory("show", "MEMORY.md")
+    assert json.loads(done.stdout) == json.loads(FOUND)
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (b"", 5),
+        (b"SSH-2.0-x\r\n\r\n", 5),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", 5),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{", 5),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{", 5),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 5),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n", 5),
+        (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 20_000, 5),
+        (http(200, b"not json"), 1),
+        (http(200, b"[]"), 1),
+        (http(200, b"\xff"), 1),
+        (http(502, b"<html>bad gateway</html>"), 1),
+        (http(500, b'{"error": "text"}'), 1),
+        (http(500, b'{"error": {"code": "brand_new", "message": "m", "error": 1}}'), 1),
+    ],
+)
+def test_an_answer_that_is_not_the_hubs_is_an_error_and_no_traceback(
+    side: Side, tmp_path: Path, answer: bytes, status: int
+) -> None:
+    with unix_hub(tmp_path / "hub.sock", lambda _: answer):
+        done = side.memory("show", "MEMORY.md")
+    assert done.returncode == status
+    assert error_of(done)["message"]
+
+
+def test_a_socket_path_longer_than_an_address_is_reached(side: Side, home: Path) -> None:
+    folder = home / ("d" * 120)
+    folder.mkdir()
+    here = os.open(folder, os.O_PATH)
+    try:
+        write_connection(home / "connections/user.json", f"unix:{folder}/hub.sock")
+        with unix_hub(folder.__class__(f"/proc/self/fd/{here}/hub.sock"), Documents()):
+            assert side.memory("show", "MEMORY.md").returncode == 0
+    finally:
+        os.close(here)
+
+
+def test_in_a_sandbox_without_network_the_way_out_is_named(side: Side) -> None:
+    error, elapsed = _timed(side, "show", "MEMORY.md", CODEX_SANDBOX_NETWORK_DISABLED="1")
+    assert "sandbox without network" in str(error["message"])
+    assert "amux_memory_search" in str(error["message"])
+    assert elapsed < 2
+
+
+def test_a_kernel_that_forbids_sockets_is_named_a_sandbox(side: Side, hub: ScriptedHub) -> None:
+    # What seccomp does in Codex's sandbox: connect() fails with EPERM although the Hub runs.
+    script = (
+        "import socket, sys, runpy\n"
+        "class Forbidden(socket.socket):\n"
+        "    def connect(self, address):\n"
+        "        raise PermissionError(1, 'Operation not permitted')\n"
+        "socket.socket = Forbidden\n"
+        "sys.argv[:] = sys.argv[1:]\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    done = subprocess.run(
+        [SYSTEM, "-I", "-S", "-c", script, side.command[-1], "memory", "show", "MEMORY.md"],
+        env=side.environ,
+        capture_output=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 5
+    assert "sandbox" in str(error_of(done)["message"])
+    assert hub.asked == []
+
+
+@pytest.fixture(name="authority", scope="module")
+def _authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def _server_context(authority: trustme.CA, name: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(name).configure_cert(context)
+    return context
+
+
+def test_a_hub_over_tls_is_verified_and_reached(
+    side: Side, home: Path, authority: trustme.CA
+) -> None:
+    pem = authority.cert_pem.bytes().decode()
+    for name in ("127.0.0.1", "localhost"):
+        with tls_hub(_server_context(authority, name), Documents()) as (hub, port):
+            write_connection(home / "connections/user.json", f"https://{name}:{port}/", ca_pem=pem)
+            assert side.memory("show", "MEMORY.md").returncode == 0
+            assert hub.asked[0].headers["host"] == f"{name}:{port}"
+
+
+@pytest.mark.parametrize("case", ["another authority", "another name", "no authority"])
+def test_a_hub_that_cannot_be_verified_never_sees_the_credential(
+    side: Side, home: Path, authority: trustme.CA, case: str
+) -> None:
+    trusted = {"another authority": trustme.CA(), "another name": authority}.get(case)
+    pem = trusted.cert_pem.bytes().decode() if trusted else None
+    name = "hub.example" if case == "another name" else "127.0.0.1"
+    with tls_hub(_server_context(authority, name), Documents()) as (hub, port):
+        write_connection(home / "connections/user.json", f"https://127.0.0.1:{port}", ca_pem=pem)
+        done = side.memory("show", "MEMORY.md")
+    assert done.returncode == 5
+    assert "certificate" in str(error_of(done)["message"]).lower()
+    assert hub.asked == []
+
+
+def test_a_tls_port_that_stays_silent_is_given_up_within_two_seconds(
+    side: Side, home: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        write_connection(home / "connections/user.json", f"https://127.0.0.1:{port}")
+        _, elapsed = _timed(side, "show", "MEMORY.md")
+    assert elapsed < 2
