@@ -26,6 +26,10 @@ AGENT_SIDE_HELP: Final = {
 }
 
 
+INTERRUPTED: Final = 130
+BROKEN_PIPE: Final = 141
+
+
 class LazyGroup(click.Group):
     """Knows its commands by name and imports one when it is used."""
 
@@ -64,6 +68,22 @@ def command() -> None:
 
 
 def main() -> int:
-    """Run click and return the exit status."""
-    result = command.main(prog_name="amux", standalone_mode=False)
+    """Run click and return the exit status: 2 for a wrong call, 1 for a refusal, else the command's.
+
+    An expected refusal is one sentence on stderr; anything else is a bug and shows its trace.
+    """
+    try:
+        result = command.main(prog_name="amux", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return BROKEN_PIPE
+    except Exception as error:
+        if getattr(error, "code", None) is None:
+            raise
+        click.echo(f"amux: {error}", err=True)
+        return 1
     return result if isinstance(result, int) else 0

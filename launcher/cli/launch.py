@@ -1,3 +1,259 @@
-"""`amux launch` and `amux resume`: one agent in the foreground, on the caller's own terminal."""
+"""`amux launch` and `amux resume`: one agent in the foreground, with the caller's own stdio."""
 
 from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import click
+
+from hub.errors import HubError
+from launcher.errors import LaunchError
+from launcher.host import this_host
+from launcher.launch import launch
+from launcher.request import LaunchRequest, Provision
+from materializer.errors import MaterializeError
+from providers.base import Mode
+from providers.errors import ProviderError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from launcher.run import Run
+
+FAILED: Final = 125
+"""The exit status where amux failed, as with env(1) and timeout(1); else it is the agent's own."""
+Decorated = TypeVar("Decorated", bound="Callable[..., None]")
+
+
+def _provision(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> object:
+    """Read each FILE:TARGET."""
+    del context, parameter
+    found = []
+    for value in values:
+        source, colon, target = value.partition(":")
+        if not colon or not source or not target:
+            message = f"{value!r} is not FILE:TARGET, such as ~/auth.json:.codex/auth.json"
+            raise click.BadParameter(message)
+        found.append(Provision(source=Path(source).expanduser().absolute(), target=target))
+    return tuple(found)
+
+
+def _options(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> object:
+    """Read each NAME or NAME=VALUE."""
+    del context, parameter
+    return {name: value for name, _, value in (text.partition("=") for text in values)}
+
+
+def _launch_options(decorated: Decorated) -> Decorated:
+    """Add the options that a launch and a resume share."""
+    for option in reversed(
+        (
+            click.option(
+                "--cwd",
+                type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+                help="The agent's folder. Default: this one; with --user the target's home.",
+            ),
+            click.option(
+                "--env", "names", multiple=True, metavar="NAME", help="Let a variable in."
+            ),
+            click.option(
+                "--executable",
+                type=click.Path(path_type=Path),
+                help="The agent's command, instead of the one on PATH.",
+            ),
+            click.option(
+                "--option",
+                "options",
+                multiple=True,
+                callback=_options,
+                metavar="NAME[=VALUE]",
+                help="An option of this provider alone; see `amux provider list`.",
+            ),
+            click.option(
+                "--no-start-hub", is_flag=True, help="Never start a Hub; without one: no memory."
+            ),
+            click.option(
+                "--json", "as_json", is_flag=True, help="Write events as JSON lines to stderr."
+            ),
+            click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
+        )
+    ):
+        decorated = option(decorated)
+    return decorated
+
+
+@click.command("launch")
+@click.argument("provider")
+@click.option("--principal", metavar="ID|ALIAS", help="Whose memory. Default: your own.")
+@click.option("--user", metavar="NAME", help="Run as this UNIX user, isolated.")
+@click.option(
+    "--private-home",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Relocate the agent's home here (weak isolation).",
+)
+@click.option(
+    "--provide",
+    multiple=True,
+    callback=_provision,
+    metavar="FILE:TARGET",
+    help="Copy FILE to TARGET below the agent's home.",
+)
+@_launch_options
+def command(  # noqa: PLR0913  # one parameter an option
+    *,
+    provider: str,
+    principal: str | None,
+    user: str | None,
+    private_home: Path | None,
+    provide: tuple[Provision, ...],
+    cwd: Path | None,
+    names: tuple[str, ...],
+    executable: Path | None,
+    options: dict[str, str],
+    no_start_hub: bool,
+    as_json: bool,
+    arguments: tuple[str, ...],
+) -> None:
+    """Start PROVIDER's agent with its memory bound; its own ARGUMENTS follow after `--`.
+
+    \b
+    amux launch claude -- -p "What did we decide about the release?"
+    amux launch codex --principal alice
+
+    Ends with the agent's own exit status (128 + n for signal n), or 125 when amux failed.
+    """
+    request = LaunchRequest(
+        provider=provider,
+        principal=principal,
+        user=user,
+        private_home=private_home.absolute() if private_home else None,
+        provide=provide,
+        arguments=arguments,
+        cwd=cwd,
+        pass_names=names,
+        executable=executable,
+        options=options,
+        start_hub=not no_start_hub,
+    )
+    _foreground(request, as_json=as_json)
+
+
+@click.command("resume")
+@click.argument("session")
+@click.option("--fork", is_flag=True, help="Continue as a new session; this one stays as it is.")
+@_launch_options
+def resume(  # noqa: PLR0913  # one parameter an option
+    *,
+    session: str,
+    fork: bool,
+    cwd: Path | None,
+    names: tuple[str, ...],
+    executable: Path | None,
+    options: dict[str, str],
+    no_start_hub: bool,
+    as_json: bool,
+    arguments: tuple[str, ...],
+) -> None:
+    """Continue SESSION with the binding and exactly the text that it was started with."""
+    request = LaunchRequest(
+        session=session,
+        fork=fork,
+        arguments=arguments,
+        cwd=cwd,
+        pass_names=names,
+        executable=executable,
+        options=options,
+        start_hub=not no_start_hub,
+    )
+    _foreground(request, as_json=as_json)
+
+
+def _foreground(request: LaunchRequest, *, as_json: bool) -> None:
+    """Run the agent on the caller's stdio and end with its status."""
+    terminal = os.isatty(0) and os.isatty(1)
+    request = replace(
+        request,
+        mode=Mode.TERMINAL if terminal else Mode.PASSTHROUGH,
+        environment=dict(os.environ),
+        cwd=request.cwd,
+    )
+    try:
+        with _Signals() as signals:
+            run = launch(request, this_host(os.environ))
+            _tell(run, as_json=as_json)
+            signals.stop_on_end(run)
+            status = run.wait()
+    except (LaunchError, ProviderError, MaterializeError, HubError) as error:
+        _refuse(error, as_json=as_json)
+        sys.exit(FAILED)
+    if status is None:
+        sys.exit(FAILED)
+    if as_json:
+        _event("ended", code=status.code, signal=status.signal, session=run.report.session)
+    sys.exit(status.shell)
+
+
+class _Signals:
+    """amux shares the agent's process group in a terminal: the agent alone answers INT and QUIT.
+
+    TERM and HUP, which are meant for amux, stop the agent by the ladder.
+    """
+
+    IGNORED: Final = (signal.SIGINT, signal.SIGQUIT)
+    STOPPING: Final = (signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self._wanted = threading.Event()
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> _Signals:
+        for number in self.STOPPING:
+            self._before[number] = signal.signal(number, lambda *_: self._wanted.set())
+        for number in self.IGNORED:
+            self._before[number] = signal.signal(number, lambda *_: None)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def stop_on_end(self, run: Run) -> None:
+        """Stop the run as soon as a stopping signal has come."""
+
+        def wait() -> None:
+            self._wanted.wait()
+            run.stop()
+
+        threading.Thread(target=wait, name="amux-stop", daemon=True).start()
+
+
+def _tell(run: Run, *, as_json: bool) -> None:
+    """Say what was established: all of it as JSON, to people only what they should look at."""
+    if as_json:
+        _event("launched", report=run.report.as_json())
+        return
+    for text in run.report.warnings:
+        click.echo(f"amux: warning: {text}", err=True)
+    for text in run.report.missing:
+        click.echo(f"amux: {run.report.provider} lacks: {text}", err=True)
+
+
+def _refuse(error: Exception, *, as_json: bool) -> None:
+    code = getattr(error, "code", "launch_failed")
+    if as_json:
+        _event("failed", code=code, message=str(error))
+    else:
+        click.echo(f"amux: {error}", err=True)
+
+
+def _event(name: str, **fields: object) -> None:
+    click.echo(json.dumps({"event": name, **fields}, ensure_ascii=False), err=True)
