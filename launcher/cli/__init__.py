@@ -68,7 +68,7 @@ def command() -> None:
 
 
 def main() -> int:
-    """Run click and return the exit status: 2 for a wrong call, 1 for a refusal, else the command's.
+    """Run click and return the status: 2 for a wrong call, 1 for a refusal, else the command's.
 
     An expected refusal is one sentence on stderr; anything else is a bug and shows its trace.
     """

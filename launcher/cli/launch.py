@@ -9,7 +9,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import click
 
@@ -123,7 +123,7 @@ def command(  # noqa: PLR0913  # one parameter an option
     as_json: bool,
     arguments: tuple[str, ...],
 ) -> None:
-    """Start PROVIDER's agent with its memory bound; its own ARGUMENTS follow after `--`.
+    r"""Start PROVIDER's agent with its memory bound; its own ARGUMENTS follow after `--`.
 
     \b
     amux launch claude -- -p "What did we decide about the release?"
@@ -215,7 +215,7 @@ class _Signals:
         self._wanted = threading.Event()
         self._before: dict[int, object] = {}
 
-    def __enter__(self) -> _Signals:
+    def __enter__(self) -> Self:
         for number in self.STOPPING:
             self._before[number] = signal.signal(number, lambda *_: self._wanted.set())
         for number in self.IGNORED:

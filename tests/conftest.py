@@ -1,0 +1,28 @@
+"""Fixtures that every part's tests may use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fixtures.hosts import make_host, running_host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from launcher.host import Host
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    """Give a Runtime with memory on and a running Hub."""
+    with running_host(tmp_path / "host") as made:
+        yield made
+
+
+@pytest.fixture
+def quiet_host(tmp_path: Path) -> Host:
+    """Give a Runtime with memory on whose Hub does not run."""
+    return make_host(tmp_path / "host")
