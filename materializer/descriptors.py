@@ -128,19 +128,15 @@ def empty(parent: int, name: str, owners: frozenset[int]) -> bool:
     if top is None:
         return False
     with closing(top):
-        device = os.fstat(top).st_dev
         refused: set[str] = set()
         while folders := [entry for entry in names(top) if entry not in refused]:
             for entry in folders:
-                if not _clear(top, entry, owners, device):
+                if not _clear(top, entry, owners):
                     refused.add(entry)
-    if refused:
-        return False
-    os.rmdir(name, dir_fd=parent)
-    return True
+    return not refused and _unlink(parent, name)
 
 
-def _clear(top: int, name: str, owners: frozenset[int], device: int) -> bool:
+def _clear(top: int, name: str, owners: frozenset[int]) -> bool:
     """Remove one entry of the taken folder; subfolders of it are moved up for the next round."""
     if _unlink(top, name):
         return True
@@ -148,38 +144,37 @@ def _clear(top: int, name: str, owners: frozenset[int], device: int) -> bool:
     if fd is None:
         return False
     with closing(fd):
-        if os.fstat(fd).st_dev != device:  # a mount is not ours to empty
-            return False
         left = False
         for entry in names(fd):
             if _unlink(fd, entry):
                 continue
-            # Checked before it is moved up, where whatever lies is taken for the target's.
-            if os.stat(entry, dir_fd=fd, follow_symlinks=False).st_uid in owners:
-                os.rename(entry, secrets.token_hex(16), src_dir_fd=fd, dst_dir_fd=top)
-            else:
-                left = True
-    if left:
+            left = not _move_up(fd, entry, top, owners) or left
+    return not left and _unlink(top, name)
+
+
+def _move_up(parent: int, name: str, top: int, owners: frozenset[int]) -> bool:
+    """Move a folder of these owners to the top; say whether it is there. A mount point stays."""
+    # Checked before, since whatever lies at the top is taken for the target's.
+    if os.stat(name, dir_fd=parent, follow_symlinks=False).st_uid not in owners:
         return False
-    os.rmdir(name, dir_fd=top)
+    try:
+        os.rename(name, secrets.token_hex(16), src_dir_fd=parent, dst_dir_fd=top)
+    except OSError:
+        return False
     return True
 
 
 def _unlink(parent: int, name: str) -> bool:
     """Remove a file, link, socket or empty folder; say whether it is gone."""
-    try:
-        os.unlink(name, dir_fd=parent)
-    except IsADirectoryError:
-        pass
-    except FileNotFoundError:
+    for remove in (os.unlink, os.rmdir):
+        try:
+            remove(name, dir_fd=parent)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            continue
         return True
-    else:
-        return True
-    try:
-        os.rmdir(name, dir_fd=parent)
-    except OSError:
-        return False
-    return True
+    return False
 
 
 def _take(parent: int, name: str, owners: frozenset[int]) -> int | None:
@@ -188,17 +183,20 @@ def _take(parent: int, name: str, owners: frozenset[int]) -> int | None:
         passage = os.open(name, PASSAGE, dir_fd=parent)
     except OSError:
         return None
-    with closing(passage):
+    fd = None
+    try:
         if os.fstat(passage).st_uid not in owners:
             return None
         # Its owner may have taken every permission away, and then only its owner can look.
         Path(f"/proc/self/fd/{passage}").chmod(0o700)
         fd = os.open(".", FOLDER, dir_fd=passage)
-    try:
         own(fd, os.geteuid(), os.getegid(), 0o700)
-    except OSError:
-        os.close(fd)
-        raise
+    except OSError:  # a filesystem of the target's own is mounted there, say
+        if fd is not None:
+            os.close(fd)
+        return None
+    finally:
+        os.close(passage)
     return fd
 
 

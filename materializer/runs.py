@@ -246,6 +246,9 @@ def _set_aside(root: int, name: str) -> tuple[str, int] | None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         dead = f".dead-{secrets.token_hex(NAME_BYTES)}"
         os.rename(name, dead, src_dir_fd=root, dst_dir_fd=root)
+    except FileNotFoundError:  # removed by its owner since it was opened
+        os.close(fd)
+        return None
     except BlockingIOError as error:
         os.close(fd)
         raise RunInUse(f"the run {name} is held by another process") from error

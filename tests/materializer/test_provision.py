@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from materializer import provision
+from materializer.errors import NotProvided
+from materializer.provision import Copy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from fixtures.accounts import Account
+    from materializer.trial import Trial
+    from materializer.values import Identity
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture(name="source")
+def _source(place: Path) -> Path:
+    source = place / "auth.json"
+    source.write_text('{"of": "the service"}')
+    source.chmod(0o600)
+    return source
+
+
+@pytest.fixture(autouse=True)
+def _clean_home(alice: Account) -> None:
+    for path in alice.home.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            for below in sorted(path.rglob("*"), reverse=True):
+                below.rmdir() if below.is_dir() and not below.is_symlink() else below.unlink()
+            path.rmdir()
+        else:
+            path.unlink()
+
+
+def owner_and_mode(path: Path) -> tuple[int, int, int]:
+    info = path.lstat()
+    return info.st_uid, info.st_gid, stat.S_IMODE(info.st_mode)
+
+
+def test_named_files_arrive_with_the_targets_owner_and_closed_modes_and_nothing_else(
+    target: Identity, alice: Account, source: Path
+) -> None:
+    before = os.umask(0)
+    try:
+        made = provision.provide(
+            target,
+            target.home,
+            folders=(".pi/agent",),
+            copies=(
+                Copy(source=source, target=".codex/auth.json"),
+                Copy(source=source, target=f"{target.home}/absolute"),
+                Copy(source=source, target="~/tilde"),
+            ),
+        )
+    finally:
+        os.umask(before)
+    assert made == (".pi", ".pi/agent", ".codex", ".codex/auth.json", "absolute", "tilde")
+    for folder in (".codex", ".pi", ".pi/agent"):
+        assert owner_and_mode(alice.home / folder) == (alice.uid, alice.gid, 0o700)
+    for file in (".codex/auth.json", "absolute", "tilde"):
+        assert owner_and_mode(alice.home / file) == (alice.uid, alice.gid, 0o600)
+        assert (alice.home / file).read_bytes() == source.read_bytes()
+    assert len(list(alice.home.rglob("*"))) == 6
+
+
+def test_what_exists_is_kept_as_folder_and_replaced_as_file(
+    target: Identity, alice: Account, source: Path, as_target: Callable[[str], Trial]
+) -> None:
+    as_target(f"mkdir -m 755 {alice.home}/.codex; echo old > {alice.home}/.codex/auth.json")
+    assert provision.provide(target, target.home, folders=(".codex",)) == ()
+    provision.provide(target, target.home, copies=(Copy(source=source, target=".codex/auth.json"),))
+    assert owner_and_mode(alice.home / ".codex") == (alice.uid, alice.gid, 0o755)
+    assert (alice.home / ".codex" / "auth.json").read_bytes() == source.read_bytes()
+
+
+@pytest.mark.parametrize("link", [".codex", ".codex/auth.json"])
+def test_a_link_in_the_home_leads_nothing_out_of_it(  # noqa: PLR0913, PLR0917  # fixtures
+    place: Path,
+    target: Identity,
+    alice: Account,
+    source: Path,
+    as_target: Callable[[str], Trial],
+    link: str,
+) -> None:
+    victim = place / "victim"
+    victim.mkdir(mode=0o777)
+    victim.chmod(0o777)
+    (victim / "auth.json").write_text("kept")
+    aim = victim if link == ".codex" else victim / "auth.json"
+    as_target(f"cd {alice.home}; [ {link} = .codex ] || mkdir .codex; ln -s {aim} {link}")
+    copy = Copy(source=source, target=".codex/auth.json")
+    if link == ".codex":
+        with pytest.raises(NotProvided, match="links are not used"):
+            provision.provide(target, target.home, copies=(copy,))
+    else:
+        provision.provide(target, target.home, copies=(copy,))
+        assert not (alice.home / link).is_symlink()
+    assert (victim / "auth.json").read_text() == "kept"
+    assert len(list(victim.iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../../x", "", "~/", "/"])
+def test_a_place_outside_the_home_is_refused(target: Identity, source: Path, name: str) -> None:
+    with pytest.raises(NotProvided, match="not a path below the target's home"):
+        provision.provide(target, target.home, copies=(Copy(source=source, target=name),))
+
+
+def test_only_a_small_regular_file_of_the_services_own_is_a_source(
+    place: Path, target: Identity, alice: Account, source: Path, as_target: Callable[[str], Trial]
+) -> None:
+    def provide(path: Path) -> None:
+        provision.provide(target, target.home, copies=(Copy(source=path, target="copy"),))
+
+    with pytest.raises(NotProvided, match="never a whole folder"):
+        provide(place)
+    os.mkfifo(place / "fifo")
+    with pytest.raises(NotProvided, match="not a regular file"):
+        provide(place / "fifo")
+    with pytest.raises(NotProvided, match="No such file"):
+        provide(place / "missing")
+    (place / "large").write_bytes(b"x" * (provision.SIZE_LIMIT + 1))
+    with pytest.raises(NotProvided, match="more than"):
+        provide(place / "large")
+    as_target(f"ln -s {source} {alice.home}/link; echo x > {alice.home}/own")
+    with pytest.raises(NotProvided, match=f"belongs to uid {alice.uid}"):
+        provide(alice.home / "own")
+    os.chown(place / "fifo", 0, 0)
+    assert not (alice.home / "copy").exists()
+
+
+def test_a_home_that_the_target_cannot_write_is_said_and_nothing_is_left(
+    target: Identity, alice: Account, source: Path
+) -> None:
+    os.chown(alice.home, 0, 0)
+    alice.home.chmod(0o755)
+    try:
+        with pytest.raises(NotProvided, match=r"\.codex: Permission denied"):
+            provision.provide(target, target.home, folders=(".codex",))
+        with pytest.raises(NotProvided, match="Permission denied"):
+            provision.provide(target, target.home, copies=(Copy(source=source, target="x"),))
+        assert list(alice.home.iterdir()) == []
+    finally:
+        os.chown(alice.home, alice.uid, alice.gid)
+        alice.home.chmod(0o700)
+
+
+def test_a_private_home_is_filled_as_the_caller(tmp_path: Path, source: Path) -> None:
+    made = provision.provide(
+        None, str(tmp_path), copies=(Copy(source=source, target=".codex/auth.json"),)
+    )
+    assert made == (".codex", ".codex/auth.json")
+    assert owner_and_mode(tmp_path / ".codex/auth.json") == (0, 0, 0o600)
