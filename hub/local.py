@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hub.enrolment import enrol_local
+from hub.enrolment import enrol_local, remote_connection
 from hub.errors import HomeRefused, NotStarted
 from hub.holder import Holder, process_start, read_holder
 from hub.home import PRIVATE_FILE, open_private_folder, private_socket
@@ -31,7 +31,6 @@ READY: Final = "ready"
 TAKEN: Final = "taken: "
 START_SECONDS: Final = 20.0
 STOP_SECONDS: Final = 20.0
-LOG_BYTES: Final = 8 * 1024 * 1024
 _POLL_SECONDS: Final = 0.02
 _KEPT: Final = ("HOME", "USER", "LOGNAME", "AMUX_RUNS")
 _INSIDE_RUN: Final = ("AMUX_CONNECTION", "AMUX_MEMORY_BINDING")
@@ -70,6 +69,9 @@ def ensure_running(
     for name in _INSIDE_RUN:
         if name in environ:
             raise NotStarted(f"no Hub answers, and inside a run ({name} is set) none is started")
+    remote = remote_connection(home)
+    if remote is not None:
+        raise NotStarted(f"this home uses the Hub at {remote.url}, so none is started here")
     enrol_local(home)
     deadline = time.monotonic() + seconds
     with _starting(home, deadline):
@@ -146,6 +148,7 @@ def _start(home: Path, environ: Mapping[str, str], deadline: float) -> str:
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     log = _open_log(home)
     program = [sys.executable, "-P", "-m", "hub.server", "--ready-fd", str(write_end)]
+    program += ["--log", str(log_path(home))]
     try:
         subprocess.run(
             [sys.executable, "-I", "-S", "-c", _DETACH, *program],
@@ -194,12 +197,9 @@ def _environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _open_log(home: Path) -> int:
-    """Open the log for appending; one that has grown large moves aside once."""
+    """Open the log for what the process says before and beside its own log lines."""
     path = log_path(home)
     open_private_folder(path.parent)
-    with contextlib.suppress(OSError):
-        if path.stat().st_size > LOG_BYTES:
-            path.replace(path.with_suffix(".log.1"))
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return os.open(path, flags, PRIVATE_FILE)

@@ -11,10 +11,15 @@ import logging
 import sys
 import traceback
 from datetime import UTC, datetime
-from typing import Final
+from logging.handlers import RotatingFileHandler
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ACCESS: Final = logging.getLogger("hub.access")
 EVENTS: Final = logging.getLogger("hub.events")
+LOG_BYTES: Final = 8 * 1024 * 1024
 _FRAMES: Final = 12
 
 
@@ -38,14 +43,21 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=True)
 
 
-def start_logging() -> None:
-    """Send every log record of this process to stderr as JSON lines."""
-    handler = logging.StreamHandler(sys.stderr)
+def start_logging(path: Path | None = None) -> None:
+    """Send every log record of this process to stderr, or to a file, as JSON lines.
+
+    The file moves aside to `<name>.1` at 8 MiB, so a Hub that runs for months keeps 16.
+    """
+    handler: logging.Handler
+    if path is None:
+        handler = logging.StreamHandler(sys.stderr)
+    else:
+        handler = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     for chatty in ("uvicorn.access", "asyncio"):
         logging.getLogger(chatty).setLevel(logging.ERROR)
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
 
 def event(name: str, *, level: int = logging.INFO, **fields: str | int | bool | None) -> None:

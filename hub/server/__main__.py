@@ -1,4 +1,4 @@
-"""Run the Hub of AMUX_HOME in the foreground: `python -m hub.server [--ready-fd N]`.
+"""Run the Hub of AMUX_HOME in the foreground: `python -m hub.server [--ready-fd N] [--log FILE]`.
 
 With `--ready-fd` the outcome of the start goes to that descriptor: `ready`, or one
 sentence that says what has to be mended.
@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import os
 import sys
+from pathlib import Path
 from typing import Final
 
 from hub import logs
@@ -26,9 +27,11 @@ def main() -> int:
     """Serve until stopped; 0 after a clean stop, 75 when another Hub holds the root, 78 else."""
     parser = argparse.ArgumentParser(prog="python -m hub.server", allow_abbrev=False)
     parser.add_argument("--ready-fd", type=int, default=None)
-    ready_fd: int | None = parser.parse_args().ready_fd
+    parser.add_argument("--log", type=Path, default=None)
+    options = parser.parse_args()
+    ready_fd: int | None = options.ready_fd
     os.umask(0o077)
-    logs.start_logging()
+    logs.start_logging(options.log)
 
     def tell(text: str) -> None:
         nonlocal ready_fd

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
 from importlib.metadata import version
@@ -22,19 +21,18 @@ from hub.server.gate import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from concurrent.futures import Executor
 
     from starlette.types import ASGIApp
 
     from hub.identity import Caller
     from hub.server.body import BodyReader
+    from hub.server.turns import Workers
     from hub.service import Door, Grant, HubService, SettingState, Store
     from hub.values import Forgotten, Fragment, Scope, SearchAnswer, Written
 
     Answer = SearchAnswer | Fragment | Written | Forgotten
 
 Asked = TypeVar("Asked")
-Result = TypeVar("Result")
 VERSION: Final = version("amux")
 BINDING_HEADER: Final = "amux-memory-binding"
 _SHOWN_LIMITS: Final = (
@@ -62,7 +60,7 @@ class HubApp:
         store: Store,
         *,
         door: Door,
-        workers: Executor,
+        workers: Workers,
         bodies: BodyReader,
     ) -> None:
         self._service = service
@@ -134,7 +132,7 @@ class HubApp:
         caller = self._caller(request)
         scope = self._service.scope(caller, request.headers.get(BINDING_HEADER))
         asked = decode(await self._bodies.read(request))
-        return _raw(await self._work(lambda: wire.encode(verb(scope, asked))))
+        return _raw(await self._workers.run(lambda: wire.encode(verb(scope, asked)), scope=scope))
 
     async def _launch(self, request: Request) -> Response:
         caller = self._caller(request)
@@ -142,9 +140,9 @@ class HubApp:
         launch = request.path_params["launch"]
         principal, binding, renew = parse.launch_request(await self._bodies.read(request))
         if renew:
-            grant = await self._work(lambda: self._service.renew_launch(caller, launch))
+            grant = await self._workers.run(lambda: self._service.renew_launch(caller, launch))
         else:
-            grant = await self._work(
+            grant = await self._workers.run(
                 lambda: self._service.open_launch(
                     caller, launch, principal=principal, binding=binding
                 )
@@ -154,18 +152,20 @@ class HubApp:
     async def _end_launch(self, request: Request) -> Response:
         caller = self._caller(request)
         launch = request.path_params["launch"]
-        ended = await self._work(lambda: self._service.end_launch(caller, launch))
+        ended = await self._workers.run(lambda: self._service.end_launch(caller, launch))
         return _json({"launch": launch, "already_absent": not ended})
 
     async def _config(self, request: Request) -> Response:
         caller = self._caller(request)
-        return _json(_states(await self._work(lambda: self._service.states(caller))))
+        return _json(_states(await self._workers.run(lambda: self._service.states(caller))))
 
     async def _configure(self, request: Request) -> Response:
         caller = self._caller(request)
         self._service.check_admin(caller)
         changes = parse.parse_object(await self._bodies.read(request))
-        return _json(_states(await self._work(lambda: self._service.configure(caller, changes))))
+        return _json(
+            _states(await self._workers.run(lambda: self._service.configure(caller, changes)))
+        )
 
     def _caller(self, request: Request) -> Caller:
         """Authenticate; the gate's log line then names the credential's id, never the token."""
@@ -179,10 +179,6 @@ class HubApp:
         )
         request.state.caller = caller
         return caller
-
-    async def _work(self, job: Callable[[], Result]) -> Result:
-        """Do what may block in a worker thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._workers, job)
 
     async def _refuse(self, request: Request, error: Exception) -> Response:
         if not isinstance(error, HubError):

@@ -34,23 +34,30 @@ class BodyReader:
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared[:20]) > BODY_BYTES:
             raise _too_large(int(declared[:20]))
+        request.state.taken = False
         try:
             async with asyncio.timeout(self._seconds) as bound:
                 self._waiting.add(bound)
                 try:
-                    return await _collect(request)
+                    data = await _collect(request)
                 finally:
                     self._waiting.discard(bound)
         except TimeoutError as error:
             if self._stopping:
                 raise Unavailable("the Hub is stopping") from error
             raise InvalidRequest(f"the body did not arrive in {self._seconds:g} seconds") from error
+        request.state.taken = True
+        return data
 
     async def drain(self, request: Request) -> bool:
         """Read and drop a body before a refusal, so that the client sees the answer.
 
-        Returns False when the connection has to be closed instead.
+        Returns False when the connection has to be closed instead: a body that is too large,
+        or of unknown length, or was given up half way.
         """
+        taken: bool | None = getattr(request.state, "taken", None)
+        if taken is not None:
+            return taken
         declared = request.headers.get("content-length", "0")
         if "transfer-encoding" in request.headers or not declared.isdecimal():
             return False

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
+import resource
 import secrets
 import socket
 import ssl
@@ -30,17 +32,20 @@ if TYPE_CHECKING:
 
 HEAD_SECONDS: Final = 10.0
 KEEP_ALIVE_SECONDS: Final = 30
+UNREAD_SECONDS: Final = 30.0
 HANDSHAKE_SECONDS: Final = 10.0
 GRACE_SECONDS: Final = 15
 HEAD_BYTES: Final = 16 * 1024
 MOST_CONNECTIONS: Final = 4096
 BACKLOG: Final = 512
+_OWN_FILES: Final = 256
 
 
 class BoundedProtocol(H11Protocol):
     """HTTP/1.1 whose idle and unfinished connections end, so that they cannot pile up."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _unread_timer: asyncio.TimerHandle | None = None
     born: float = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -48,15 +53,15 @@ class BoundedProtocol(H11Protocol):
         super().connection_made(transport)
         self.born = self.loop.time()
         self._head_timer = self.loop.call_later(HEAD_SECONDS, self.cut)
-        if len(self.connections) > MOST_CONNECTIONS:
-            idle = [peer for peer in self.connections if isinstance(peer, BoundedProtocol)]
-            idle = [peer for peer in idle if not peer.in_call]
-            if idle:
-                min(idle, key=lambda peer: peer.born).cut()
+        if len(self.connections) > most_connections():
+            peers = [peer for peer in self.connections if isinstance(peer, BoundedProtocol)]
+            idle = [peer for peer in peers if not peer.in_call]
+            min(idle, key=lambda peer: peer.born, default=self).cut()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timer."""
+        """Forget the timers."""
         self._stop_timer()
+        self.resume_writing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -76,6 +81,19 @@ class BoundedProtocol(H11Protocol):
         """End an idle connection, also one whose client does not read its answer."""
         if not self.transport.is_closing():
             self.cut()
+
+    def pause_writing(self) -> None:
+        """Give a client that leaves its answers unread some time to take them."""
+        super().pause_writing()
+        if self._unread_timer is None:
+            self._unread_timer = self.loop.call_later(UNREAD_SECONDS, self.cut)
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+        super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that are not HTTP with the Hub's own kind of error."""
@@ -172,6 +190,15 @@ class Listener(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to the process: it has several listeners."""
         yield
+
+
+@functools.cache
+def most_connections() -> int:
+    """Return how many connections one socket may have: three sockets share the descriptors."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MOST_CONNECTIONS
+    return max(16, min(MOST_CONNECTIONS, (soft - _OWN_FILES) // 3))
 
 
 def bind_unix(path: Path, *, mode: int) -> socket.socket:

@@ -24,6 +24,7 @@ from hub.server.app import VERSION, HubApp
 from hub.server.body import BodyReader
 from hub.server.listener import Listener, bind_tcp, bind_unix, tls_context
 from hub.server.root import claim
+from hub.server.turns import Workers
 from hub.service import Door, HubService
 from hub.store import MemoryStore
 
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
     from hub.config import Settings
     from hub.guard import Finding
 
-WORKERS: Final = 32
+THREADS: Final = 48
 SWEEP_SECONDS: Final = 600.0
 UNIX_HOSTS: Final = frozenset({"localhost", "amux"})
+_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  # compared with, not bound
 _WANTED_FILES: Final = 65536
 
 
@@ -70,7 +72,7 @@ def serve(home: Path, environ: Mapping[str, str], *, ready: Callable[[], None]) 
         _raise_file_limit()
         doors = _open_doors(home, environ, settings)
         try:
-            root.announce(_holder(home, environ, settings))
+            root.announce(_holder(home, environ, settings, doors))
             logs.event("start", version=VERSION, pid=os.getpid(), damaged_leases=damaged)
             asyncio.run(_run(service, store, doors, settings, ready))
         finally:
@@ -90,9 +92,10 @@ async def _run(
     loop = asyncio.get_running_loop()
     bodies = BodyReader()
     stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stopping.set)
-    with ThreadPoolExecutor(WORKERS, thread_name_prefix="hub") as workers:
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="hub") as executor:
+        workers = Workers(executor)
         tls = (
             tls_context(settings.hub_tls_cert, settings.hub_tls_key)
             if settings.hub_listen
@@ -167,7 +170,7 @@ def _listen(settings: Settings) -> tuple[str, int]:
         raise ConfigRefused(
             "hub.listen needs hub.tls_cert and hub.tls_key: plain HTTP is never served"
         )
-    if host in {"0.0.0.0", "::"} and not settings.hub_names:  # noqa: S104  # compared, not bound
+    if host in _ANY_ADDRESS and not settings.hub_names:
         raise ConfigRefused("hub.listen names no host, so set hub.names to what clients call it")
     _check_key_file(Path(settings.hub_tls_key))
     return host, int(port)
@@ -182,17 +185,28 @@ def _check_key_file(path: Path) -> None:
         raise ConfigRefused(f"hub.tls_key {path} is open to others; run: chmod o-rwx,g-w {path}")
 
 
-def _holder(home: Path, environ: Mapping[str, str], settings: Settings) -> Holder:
+def _holder(
+    home: Path, environ: Mapping[str, str], settings: Settings, doors: list[Opened]
+) -> Holder:
     return Holder(
         pid=os.getpid(),
         start=process_start(os.getpid()) or 0,
         version=VERSION,
         socket=str(private_socket(home)),
         agent_socket=str(agent_socket(home, environ, euid=os.geteuid())),
-        listen=settings.hub_listen,
+        listen=_listening(doors),
         started_at=int(time.time()),
         settings=settings.values(),
     )
+
+
+def _listening(doors: list[Opened]) -> str:
+    """Return the TLS socket's address as bound, also when the port was left to the kernel."""
+    for opened in doors:
+        if opened.door is Door.TLS:
+            host, port = opened.bound.getsockname()[:2]
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return ""
 
 
 def _warn(finding: Finding) -> None:
