@@ -232,6 +232,7 @@ class LineChannel:
         with contextlib.suppress(OSError, ValueError):
             while os.read(self._stdout.fileno(), 65536):
                 pass
+        self._stdout.close()
 
 
 class JsonLinesChannel(LineChannel):

@@ -254,7 +254,8 @@ class Shim:
         for number in DEAF:
             signal.signal(number, signal.SIG_IGN)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._noted)
+            if number not in self.specification.ignored:
+                signal.signal(number, self._noted)
         self.asked = False
         if self.specification.stdio == PTY:
             import fcntl  # noqa: PLC0415  # only a PTY needs it

@@ -44,6 +44,8 @@ SHIM_GRACE: Final = 2.0
 STDERR_TAIL: Final = 16 * 1024
 """Bytes of the agent's stderr that are kept."""
 
+KEPT_IGNORED: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
+"""Signals that the agent goes on ignoring where amux was started that way (nohup)."""
 LIBRARY: Final = str(Path(shim.__file__).resolve().parent.parent)
 BOOT: Final = f"import sys; sys.path.append({LIBRARY!r}); from launcher.shim import main; main()"
 
@@ -61,8 +63,8 @@ class SpawnRequest:
     """What to start.
 
     `environment` is complete: nothing is added but the marker. `identity` None keeps the caller's.
-    `ignored` are signals that stay ignored in the agent. `hold` are descriptors that the shim
-    keeps open for as long as anything of the run is left (the session's lock).
+    `hold` are descriptors that the shim keeps open for as long as anything of the run is left (the
+    session's lock). `stderr_copy` is a descriptor that the agent's stderr is copied to (PIPES).
     """
 
     argv: tuple[str, ...]
@@ -73,8 +75,8 @@ class SpawnRequest:
     identity: Identity | None = None
     rows: int = 24
     columns: int = 80
-    ignored: frozenset[int] = frozenset()
     hold: tuple[int, ...] = ()
+    stderr_copy: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +138,8 @@ class AgentProcess:
         self._status: ExitStatus | None = None
         self._callbacks: list[Callable[[ExitStatus], None]] = []
         self._stopped_callback: Callable[[int], None] | None = None
+        self._stopped_early = 0
+        self._ending: ExitStatus | None = None
         self._lock = threading.Lock()
         self._thread = threading.Thread(
             target=self._watch, name=f"amux-watch-{keeper.pid}", daemon=True
@@ -169,7 +173,11 @@ class AgentProcess:
 
     def on_stopped(self, callback: Callable[[int], None]) -> None:
         """Call back with the signal's number when the agent was stopped (INHERIT and PTY)."""
-        self._stopped_callback = callback
+        with self._lock:
+            self._stopped_callback = callback
+            earlier, self._stopped_early = self._stopped_early, 0
+        if earlier:
+            callback(earlier)
 
     # --- acting ---
 
@@ -186,6 +194,15 @@ class AgentProcess:
         if self.stdin is not None:
             with contextlib.suppress(OSError, ValueError):
                 self.stdin.close()
+
+    def close(self) -> None:
+        """Let go of the supervisor's ends of stdio; what the agent still writes is lost."""
+        self.close_stdin()
+        if self.stdout is not None:
+            self.stdout.close()
+        if self.terminal is not None:
+            os.close(self.terminal)
+            self.terminal = None
 
     def begin_stop(
         self, *, close: float = CLOSE_GRACE, term: float = TERM_GRACE, kill: float = KILL_GRACE
@@ -214,9 +231,11 @@ class AgentProcess:
         if not self._started.wait(START_DEADLINE):
             self._keeper.kill()
             self._ended.wait()
+            self.close()
             raise AgentFailed(f"the agent was not started within {START_DEADLINE:.0f} s")
         if self._failure:
             self._ended.wait()
+            self.close()
             raise _failure(self._failure, self.request)
 
     def begin(self, message: bytes) -> None:
@@ -263,6 +282,9 @@ class AgentProcess:
     def _read_stderr(self) -> bool:
         assert self._stderr is not None  # noqa: S101  # registered only if it is there
         chunk = os.read(self._stderr.fileno(), 65536)
+        if self.request.stderr_copy is not None:
+            with contextlib.suppress(OSError):
+                os.write(self.request.stderr_copy, chunk)
         with self._tail_lock:
             self._tail.append(chunk)
             self._tail_size += len(chunk)
@@ -278,8 +300,8 @@ class AgentProcess:
             self._started.set()
         elif word == "failed":
             self._failure = rest
-        elif word == "stopped" and self._stopped_callback is not None:
-            self._stopped_callback(int(rest))
+        elif word == "stopped":
+            self._tell_stopped(int(rest))
         elif word == "ended":
             kind, number, survivors = rest.split()
             value = int(number)
@@ -289,7 +311,13 @@ class AgentProcess:
                 survivors=int(survivors),
             )
 
-    _ending: ExitStatus | None = None
+    def _tell_stopped(self, number: int) -> None:
+        with self._lock:
+            callback = self._stopped_callback
+            if callback is None:
+                self._stopped_early = number
+        if callback is not None:
+            callback(number)
 
     def _finish(self) -> None:
         """End what a killed shim left, then tell everybody who waits."""
@@ -301,6 +329,7 @@ class AgentProcess:
             self._failure = self._failure or "0 the shim was killed before the agent was started"
         self._drain_stderr()
         self._control.close()
+        self.close_stdin()
         with self._lock:
             self._status = status
             callbacks, self._callbacks = self._callbacks, []
@@ -382,21 +411,22 @@ class _Ends:
         if request.stdio is Stdio.PTY:
             return cls._terminal(request, opened)
         pairs = [os.pipe() for _ in range(3)]
-        for descriptor in (end for pair in pairs for end in pair):
+        (stdin, our_stdin), (our_stdout, stdout), (our_stderr, stderr) = pairs
+        ends = cls(
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            our_stdin=opened.enter_context(os.fdopen(our_stdin, "wb", buffering=0)),
+            our_stdout=opened.enter_context(os.fdopen(our_stdout, "rb", buffering=0)),
+            our_stderr=opened.enter_context(os.fdopen(our_stderr, "rb", buffering=0)),
+        )
+        for descriptor in (stdin, stdout, stderr):
             opened.callback(os.close, descriptor)
             if request.identity is not None:
                 # A pipe of another owner could not be opened again as /dev/stderr.
                 os.fchown(descriptor, request.identity.uid, request.identity.gid)
-        (stdin, our_stdin), (our_stdout, stdout), (our_stderr, stderr) = pairs
         os.set_blocking(our_stdin, False)
-        return cls(
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            our_stdin=os.fdopen(our_stdin, "wb", buffering=0),
-            our_stdout=os.fdopen(our_stdout, "rb", buffering=0),
-            our_stderr=os.fdopen(our_stderr, "rb", buffering=0),
-        )
+        return ends
 
     @classmethod
     def _terminal(cls, request: SpawnRequest, opened: contextlib.ExitStack) -> _Ends:
@@ -424,7 +454,7 @@ def _specification(request: SpawnRequest, environment: Mapping[str, str]) -> shi
         cwd=os.fsencode(request.cwd),
         stdio=request.stdio.value,
         parent=os.getpid(),
-        ignored=sorted(request.ignored),
+        ignored=[number for number in KEPT_IGNORED if signal.getsignal(number) is signal.SIG_IGN],
         identity=shim.Identity(who.uid, who.gid, who.groups) if who else None,
     )
 

@@ -1,0 +1,274 @@
+"""Run an agent in the foreground: a person's terminal, or a shell's pipes, stay as without amux.
+
+An agent of the caller's own account shares the caller's terminal and process group: amux only
+steps back (`attend`). An agent of another account gets a PTY or pipes of its own, which are
+relayed (`relay_terminal`, `relay_pipes`): on a shared terminal it could type into the caller's
+shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import termios
+import threading
+import tty
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from launcher.spawn import ExitStatus, Stdio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from types import FrameType
+
+    from launcher.spawn import AgentProcess
+
+CHUNK: Final = 65536
+LAST_OUTPUT: Final = 0.2
+"""Seconds without output after the agent's end, before a PTY that is still open is left."""
+KEYBOARD: Final = (signal.SIGINT, signal.SIGQUIT)
+
+
+@contextmanager
+def keyboard_left_to_agent() -> Iterator[None]:
+    """Do nothing on INT and QUIT while the block runs; wrap spawn and foreground in it.
+
+    A handler that does nothing, not an ignored signal: that would be inherited, and nobody could
+    tell any more whether the caller had it ignored. Main thread only.
+    """
+    before = {number: signal.getsignal(number) for number in KEYBOARD}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, _nothing)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def window_size(descriptor: int = 0) -> tuple[int, int]:
+    """Return rows and columns of a terminal, 24 by 80 where it has none."""
+    try:
+        rows, columns = termios.tcgetwinsize(descriptor)
+    except termios.error:
+        return 24, 80
+    return rows or 24, columns or 80
+
+
+def foreground(process: AgentProcess) -> ExitStatus:
+    """Serve the agent until it has ended, as its kind of stdio needs. Main thread only.
+
+    TERM and HUP to amux start the stop ladder. Return how the agent ended.
+    """
+    with _stop_on_signals(process):
+        if process.request.stdio is Stdio.INHERIT:
+            return attend(process)
+        if process.request.stdio is Stdio.PTY:
+            return relay_terminal(process)
+        return relay_pipes(process)
+
+
+def attend(process: AgentProcess) -> ExitStatus:
+    """Wait for an agent that has the caller's own stdio; stop when it stops itself."""
+    process.on_stopped(lambda _: os.kill(os.getpid(), signal.SIGTSTP))
+    with _terminal_kept() as restore_modes:
+        status = process.wait() or ExitStatus(signal=signal.SIGKILL, lost=True)
+        if status.signal is not None:
+            restore_modes()  # it had no chance to leave raw mode itself
+    return status
+
+
+def relay_pipes(process: AgentProcess) -> ExitStatus:
+    """Copy the caller's stdin and stdout; the agent's stderr goes by `stderr_copy`."""
+    with _handling({signal.SIGINT: process.signal, signal.SIGQUIT: process.signal}):
+        threading.Thread(target=_feed, args=(process,), name="amux-stdin", daemon=True).start()
+        if process.stdout is not None:
+            while chunk := os.read(process.stdout.fileno(), CHUNK):
+                if not _write_all(1, chunk):
+                    process.stdout.close()
+                    break
+        status = process.wait()
+    return status or ExitStatus(signal=signal.SIGKILL, lost=True)
+
+
+def relay_terminal(process: AgentProcess) -> ExitStatus:
+    """Join the caller's terminal to the agent's PTY until the agent has ended."""
+    relay = _TerminalRelay(process)
+    with _handling({signal.SIGWINCH: lambda _: relay.resize()}):
+        return relay.run()
+
+
+class _TerminalRelay:
+    """The caller's terminal in raw mode on one side, the PTY on the other."""
+
+    def __init__(self, process: AgentProcess) -> None:
+        if process.terminal is None:
+            raise ValueError("the agent was not started on a PTY")
+        self._process = process
+        self._master = process.terminal
+        self._screen = sys.stdin.isatty()
+        self._wake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._stopped = False
+        self._keys_open = True
+        process.on_stopped(self._on_stopped)
+        process.on_end(lambda _: self._poke())
+
+    def run(self) -> ExitStatus:
+        """Relay until the agent has ended and its last output is shown."""
+        self.resize()
+        try:
+            while self._process.status is None:
+                with self._raw():
+                    self._relay_until_stopped_or_ended()
+                if self._stopped:
+                    self._suspend()
+            self._show_rest()
+        finally:
+            os.close(self._wake)
+            waker, self._waker = self._waker, -1
+            os.close(waker)
+        return self._process.status
+
+    def resize(self) -> None:
+        """Give the PTY the size of the caller's terminal."""
+        with contextlib.suppress(termios.error):
+            termios.tcsetwinsize(self._master, window_size())
+
+    def _on_stopped(self, number: int) -> None:
+        del number
+        self._stopped = True
+        self._poke()
+
+    def _poke(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._waker, b"\0")
+
+    @contextmanager
+    def _raw(self) -> Iterator[None]:
+        if not self._screen:
+            yield
+            return
+        before = termios.tcgetattr(0)
+        tty.setraw(0)
+        try:
+            yield
+        finally:
+            termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+    def _relay_until_stopped_or_ended(self) -> None:
+        while self._process.status is None and not self._stopped:
+            inputs = [self._master, self._wake, *([0] if self._keys_open else [])]
+            ready, _, _ = select.select(inputs, [], [])
+            if self._wake in ready:
+                os.read(self._wake, CHUNK)
+            if self._master in ready and not self._show():
+                self._process.wait()
+                return
+            if 0 in ready:
+                self._type()
+
+    def _show(self) -> bool:
+        try:
+            chunk = os.read(self._master, CHUNK)
+        except OSError:
+            return False  # EIO: nobody has the other side open
+        _write_all(1, chunk)
+        return bool(chunk)
+
+    def _type(self) -> None:
+        keys = os.read(0, CHUNK)
+        self._keys_open = bool(keys)
+        # The end of a pipe is the end-of-file key on the agent's side.
+        _write_all(self._master, keys or b"\x04")
+
+    def _show_rest(self) -> None:
+        while select.select([self._master], [], [], LAST_OUTPUT)[0] and self._show():
+            pass
+
+    def _suspend(self) -> None:
+        """Stop like the agent did; go on with it when the caller's shell says so."""
+        self._stopped = False
+        os.kill(os.getpid(), signal.SIGTSTP)
+        self.resize()
+        self._process.resume()
+
+
+def _feed(process: AgentProcess) -> None:
+    """Copy stdin to the agent; its end is passed on."""
+    while chunk := os.read(0, CHUNK):
+        if process.stdin is None or process.stdin.closed:
+            return
+        if not _write_all(process.stdin.fileno(), chunk):
+            return
+    process.close_stdin()
+
+
+def _write_all(descriptor: int, data: bytes) -> bool:
+    """Write everything, waiting where the other side is slow; False if there is none any more."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])
+        except OSError:
+            return False
+    return True
+
+
+@contextmanager
+def _stop_on_signals(process: AgentProcess) -> Iterator[None]:
+    def stop(_: int) -> None:
+        process.begin_stop()
+
+    wanted = {
+        number: stop
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    with _handling(wanted):
+        yield
+
+
+@contextmanager
+def _handling(handlers: Mapping[signal.Signals, Callable[[int], None]]) -> Iterator[None]:
+    def run(number: int, frame: FrameType | None) -> None:
+        del frame
+        handlers[signal.Signals(number)](number)
+
+    before = {number: signal.signal(number, run) for number in handlers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _terminal_kept() -> Iterator[Callable[[], None]]:
+    """Take the terminal back at the end; the yielded call restores its modes then, too."""
+    try:
+        before = termios.tcgetattr(0)
+        group = os.tcgetpgrp(0)
+    except (termios.error, OSError):
+        yield lambda: None
+        return
+    restore: list[bool] = []
+    yield lambda: restore.append(True)
+    if group != os.getpgrp():
+        return
+    ttou = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    with contextlib.suppress(termios.error, OSError):
+        os.tcsetpgrp(0, group)
+        if restore:
+            termios.tcsetattr(0, termios.TCSADRAIN, before)
+    signal.signal(signal.SIGTTOU, ttou)
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    del number, frame

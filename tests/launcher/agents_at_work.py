@@ -1,0 +1,58 @@
+"""What the supervision tests share: starting the scripted agent, and waiting for processes."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from launcher.processes import ProcessKey, alive, start_time
+from launcher.spawn import SpawnRequest, Stdio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SCRIPT: Final = str(Path(__file__).parents[2] / "fixtures" / "scripted_agent.py")
+COMMAND: Final = (sys.executable, "-I", "-S", SCRIPT)
+DEADLINE: Final = 20.0
+
+
+def scripted(
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    stdio: Stdio = Stdio.PIPES,
+    marker: str | None = None,
+    cwd: str = "/",
+) -> SpawnRequest:
+    """Ask for a scripted agent with these arguments."""
+    return SpawnRequest(
+        argv=(*COMMAND, *arguments),
+        environment={"PATH": "/usr/bin:/bin"} if environment is None else environment,
+        cwd=cwd,
+        marker=marker or secrets.token_hex(16),
+        stdio=stdio,
+    )
+
+
+def eventually(condition: Callable[[], bool], deadline: float = DEADLINE) -> bool:
+    """Poll until the condition holds; False when the deadline passed."""
+    until = time.monotonic() + deadline
+    while time.monotonic() < until:
+        if condition():
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def written_pid(file: Path) -> ProcessKey:
+    """Wait until a process wrote its pid to the file, and return that process."""
+    assert eventually(file.exists)
+    pid = int(file.read_text(encoding="utf-8"))
+    return ProcessKey(pid=pid, start=start_time(pid))
+
+
+def gone(key: ProcessKey) -> bool:
+    """Wait until that very process no longer runs."""
+    return eventually(lambda: not alive(key))

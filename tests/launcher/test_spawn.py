@@ -1,0 +1,346 @@
+"""The shim and its supervisor's side: start, stop, and who survives what. Nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from launcher.errors import AgentNotFound, IsolationRefused
+from launcher.processes import ProcessKey, alive, find_marked, start_time
+from launcher.spawn import STDERR_TAIL, AgentProcess, ExitStatus, SpawnRequest, Stdio, spawn
+from materializer.values import Identity
+from tests.launcher.agents_at_work import (
+    COMMAND,
+    DEADLINE,
+    gone,
+    scripted,
+    written_pid,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def started() -> Iterator[list[AgentProcess]]:
+    """Stop at the end of the test whatever it started."""
+    processes: list[AgentProcess] = []
+    yield processes
+    for process in processes:
+        process.stop(close=0, term=0.5)
+        process.close()
+
+
+def key_of(process: AgentProcess) -> ProcessKey:
+    return ProcessKey(pid=process.pid, start=process.start_time)
+
+
+def shim_of(process: AgentProcess) -> ProcessKey:
+    return ProcessKey(pid=process.shim_pid, start=process.shim_start_time)
+
+
+@pytest.mark.parametrize("code", [0, 1, 42, 255])
+def test_an_exit_status_comes_back(code: int, started: list[AgentProcess]) -> None:
+    started.append(process := spawn(scripted("--exit", str(code))))
+    assert process.wait(DEADLINE) == ExitStatus(code=code)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGHUP])
+def test_a_fatal_signal_comes_back(number: int, started: list[AgentProcess]) -> None:
+    started.append(process := spawn(scripted("--die", str(int(number)))))
+    status = process.wait(DEADLINE)
+    assert status == ExitStatus(signal=number)
+    assert status.shell == 128 + number
+
+
+def test_bytes_pass_through_untouched(started: list[AgentProcess]) -> None:
+    started.append(
+        process := spawn(
+            SpawnRequest(argv=("/bin/cat",), environment={}, cwd="/", marker="feed" * 8)
+        )
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    data = bytes(range(256)) * 64
+    process.stdin.write(data)
+    process.close_stdin()
+    assert process.stdout.read() == data
+
+
+def test_only_the_agent_holds_its_stdio(started: list[AgentProcess]) -> None:
+    """The shim keeps no end open, so an agent that closes stdout is seen to."""
+    started.append(process := spawn(scripted("--close-stdout")))
+    assert process.stdout is not None
+    assert process.stdout.read() == b""
+    assert process.status is None
+    assert process.stop(close=0, term=5) == ExitStatus(signal=signal.SIGTERM)
+
+
+def test_the_agent_gets_the_given_environment_and_the_marker_alone(
+    tmp_path: Path, started: list[AgentProcess]
+) -> None:
+    file = tmp_path / "environment"
+    request = scripted(
+        "--environment", str(file), "--exit", "0", environment={"LANG": "C.UTF-8", "Ä": "ö=\n"}
+    )
+    started.append(process := spawn(request))
+    process.wait(DEADLINE)
+    seen = json.loads(file.read_text(encoding="utf-8"))
+    seen.pop("LC_CTYPE", None)  # Python's own coercion
+    assert seen == {"LANG": "C.UTF-8", "Ä": "ö=\n", "AMUX_RUN": request.marker}
+
+
+def test_the_agent_inherits_no_descriptor_and_no_ignored_signal(
+    started: list[AgentProcess], tmp_path: Path
+) -> None:
+    leak = os.open(tmp_path, os.O_RDONLY)
+    os.set_inheritable(leak, True)  # noqa: FBT003  # os takes no name
+    script = "ls /proc/self/fd | wc -l; grep -E 'SigIgn|SigBlk' /proc/self/status"
+    request = SpawnRequest(
+        argv=("/bin/sh", "-c", script), environment={}, cwd="/", marker="ab" * 16
+    )
+    try:
+        started.append(process := spawn(request))
+        assert process.stdout is not None
+        count, *masks = process.stdout.read().decode().splitlines()
+    finally:
+        os.close(leak)
+    assert int(count) == 4  # three, and the one that lists them
+    assert [mask.split()[1] for mask in masks] == ["0" * 16, "0" * 16]
+
+
+def test_a_missing_program_is_an_error_that_names_it() -> None:
+    request = SpawnRequest(argv=("/no/such/agent",), environment={}, cwd="/", marker="cd" * 16)
+    with pytest.raises(AgentNotFound, match="/no/such/agent"):
+        spawn(request)
+
+
+def test_a_missing_working_folder_is_an_error_that_names_it() -> None:
+    with pytest.raises(AgentNotFound, match="/no/such/folder"):
+        spawn(scripted(cwd="/no/such/folder"))
+
+
+def test_another_user_never_gets_the_callers_terminal() -> None:
+    someone = Identity(user="x", uid=12345, gid=12345, groups=(), home="/", shell="")
+    request = SpawnRequest(
+        argv=COMMAND,
+        environment={},
+        cwd="/",
+        marker="ef" * 16,
+        identity=someone,
+        stdio=Stdio.INHERIT,
+    )
+    with pytest.raises(IsolationRefused, match="terminal"):
+        spawn(request)
+
+
+# --- stopping ---
+
+
+def test_an_agent_that_ends_with_its_stdin_is_not_signalled(started: list[AgentProcess]) -> None:
+    started.append(process := spawn(scripted()))
+    assert process.stop() == ExitStatus(code=0)
+
+
+def test_an_agent_that_outlives_its_stdin_gets_term(started: list[AgentProcess]) -> None:
+    started.append(process := spawn(scripted("--deaf")))
+    assert process.stop(close=0.2) == ExitStatus(signal=signal.SIGTERM)
+
+
+def test_an_agent_that_ignores_term_is_killed(started: list[AgentProcess]) -> None:
+    started.append(process := spawn(scripted("--deaf", "--ignore-term", "--banner", "ready")))
+    assert process.stdout is not None
+    process.stdout.read(6)
+    assert process.stop(close=0.1, term=0.2) == ExitStatus(signal=signal.SIGKILL)
+
+
+def test_a_stopped_agent_is_ended_too(started: list[AgentProcess]) -> None:
+    started.append(process := spawn(scripted("--deaf")))
+    os.kill(process.pid, signal.SIGSTOP)
+    assert process.stop(close=0, term=5) == ExitStatus(signal=signal.SIGTERM)
+
+
+def test_stopping_twice_and_from_many_threads_gives_one_answer(
+    started: list[AgentProcess],
+) -> None:
+    started.append(process := spawn(scripted("--deaf")))
+    answers: list[ExitStatus] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(process.stop(close=0.1))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [ExitStatus(signal=signal.SIGTERM)] * 8
+    assert process.stop() == answers[0]
+
+
+def test_the_end_is_told_once_also_to_who_asks_late(started: list[AgentProcess]) -> None:
+    told: list[ExitStatus] = []
+    heard = threading.Event()
+    started.append(process := spawn(scripted("--exit", "7")))
+    process.on_end(told.append)
+    process.on_end(lambda _: heard.set())
+    assert heard.wait(DEADLINE)
+    process.on_end(told.append)
+    assert told == [ExitStatus(code=7)] * 2
+
+
+def test_a_flood_on_stderr_neither_blocks_nor_grows(started: list[AgentProcess]) -> None:
+    started.append(process := spawn(scripted("--flood", "8000000", "--exit", "0")))
+    assert process.wait(DEADLINE) == ExitStatus(code=0)
+    tail = process.stderr_tail()
+    assert tail.endswith("the last words\n")
+    assert len(tail) <= STDERR_TAIL
+
+
+# --- no survivor ---
+
+
+@pytest.mark.parametrize("option", ["--orphan", "--stripped"])
+def test_an_orphan_in_its_own_session_ends_with_the_agent(
+    option: str, tmp_path: Path, started: list[AgentProcess]
+) -> None:
+    file = tmp_path / "pid"
+    started.append(process := spawn(scripted(option, str(file), "--exit", "0")))
+    assert process.wait(DEADLINE) == ExitStatus(code=0)
+    assert not alive(written_pid(file))
+
+
+@pytest.mark.parametrize("option", ["--orphan", "--stripped"])
+def test_an_orphan_ends_when_the_agent_is_killed(
+    option: str, tmp_path: Path, started: list[AgentProcess]
+) -> None:
+    file = tmp_path / "pid"
+    started.append(process := spawn(scripted(option, str(file))))
+    orphan = written_pid(file)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait(DEADLINE) == ExitStatus(signal=signal.SIGKILL)
+    assert not alive(orphan)
+
+
+def test_nothing_survives_a_killed_shim(tmp_path: Path, started: list[AgentProcess]) -> None:
+    file = tmp_path / "pid"
+    started.append(process := spawn(scripted("--orphan", str(file))))
+    orphan, agent = written_pid(file), key_of(process)
+    os.kill(process.shim_pid, signal.SIGKILL)
+    assert process.wait(DEADLINE) == ExitStatus(signal=signal.SIGKILL, lost=True)
+    assert not alive(agent)
+    assert not alive(orphan)
+
+
+SUPERVISOR = textwrap.dedent(
+    """
+    import sys, time
+    from launcher.spawn import spawn
+    from tests.launcher.agents_at_work import scripted
+    process = spawn(scripted("--deaf", "--orphan", sys.argv[1], marker=sys.argv[2]))
+    print(process.pid, process.start_time, process.shim_pid, process.shim_start_time, flush=True)
+    time.sleep(3600)
+    """
+)
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[ProcessKey]]]:
+    """Run a supervisor as another process; its agent, shim and orphan come with it."""
+    marker = os.urandom(16).hex()
+    file = tmp_path / "orphan"
+    with subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR, str(file), marker], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        numbers = [int(word) for word in process.stdout.readline().split()]
+        keys = [
+            ProcessKey(pid=numbers[0], start=numbers[1]),
+            ProcessKey(pid=numbers[2], start=numbers[3]),
+            written_pid(file),
+        ]
+        yield process, keys
+        process.kill()
+    for key in keys:
+        if alive(key):
+            os.kill(key.pid, signal.SIGKILL)
+
+
+def test_nothing_survives_a_killed_supervisor(
+    supervisor: tuple[subprocess.Popen[str], list[ProcessKey]],
+) -> None:
+    process, keys = supervisor
+    process.kill()
+    process.wait()
+    assert all(gone(key) for key in keys)
+
+
+def test_the_agent_does_not_survive_supervisor_and_shim_killed_at_once(
+    supervisor: tuple[subprocess.Popen[str], list[ProcessKey]],
+) -> None:
+    """What had left the agent's tree is ended by the next start of amux: see test_reconcile."""
+    process, (agent, shim, orphan) = supervisor
+    os.kill(process.pid, signal.SIGSTOP)
+    os.kill(shim.pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
+    assert gone(agent)
+    assert gone(shim)
+    assert alive(orphan)
+
+
+def test_a_supervisor_that_forked_and_died_is_noticed() -> None:
+    """A fork holds the control socket open, so only the process's own end tells."""
+    script = textwrap.dedent(
+        """
+        import os, sys, time
+        from launcher.spawn import spawn
+        from tests.launcher.agents_at_work import scripted
+        process = spawn(scripted("--deaf"))
+        child = os.fork()
+        if child == 0:
+            os.close(1)
+            time.sleep(3600)
+        print(process.pid, process.start_time, child, flush=True)
+        os.kill(os.getpid(), 9)
+        """
+    )
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", script], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        pid, start, child = (int(word) for word in process.stdout.readline().split())
+    try:
+        assert gone(ProcessKey(pid=pid, start=start))
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_run_is_found_by_its_marker_and_a_stranger_is_not(started: list[AgentProcess]) -> None:
+    started.append(mine := spawn(scripted("--deaf")))
+    started.append(other := spawn(scripted("--deaf")))
+    found = find_marked([mine.request.marker])[mine.request.marker]
+    assert set(found) == {key_of(mine), shim_of(mine)}
+    assert key_of(other) not in found
+
+
+def test_a_process_with_a_reused_pid_is_not_taken_for_the_old_one() -> None:
+    mine = ProcessKey(pid=os.getpid(), start=start_time(os.getpid()))
+    assert alive(mine)
+    assert not alive(ProcessKey(pid=mine.pid, start=mine.start - 1))
+
+
+def test_an_agent_that_suspends_its_group_on_pipes_goes_on(
+    started: list[AgentProcess],
+) -> None:
+    """Nobody could continue it there, and the kernel ignores the stop of an orphaned group."""
+    started.append(process := spawn(scripted("--stop-group")))
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"continued\n"
