@@ -167,7 +167,7 @@ def _become_agent(specification: Specification, shim: int) -> None:
     if specification.identity is not None:
         who = specification.identity
         module = __import__("materializer.become", fromlist=["become"])
-        module.become(who.uid, who.gid, who.groups)
+        module.become(who)
     os.chdir(specification.cwd)
     # Armed last: a change of identity clears it.
     _prctl(PR_SET_PDEATHSIG, SIGKILL)
