@@ -78,7 +78,7 @@ def load(home: Path) -> Settings:
 
 def set_setting(home: Path, key: str, text: str) -> Change:
     """Set one key from its text form, under the writer's lock. Raises ConfigRefused."""
-    _check_key(key)
+    check_key(key)
     return store_value(home, key, _parse(key, text))
 
 
@@ -125,7 +125,8 @@ def _field(key: str) -> str:
     return key.replace(".", "_", 1)
 
 
-def _check_key(key: str) -> None:
+def check_key(key: str) -> None:
+    """Raise ConfigRefused, listing the known keys, for an unknown one."""
     if key not in HELP:
         raise ConfigRefused(f"unknown setting {key!r}; known are: {', '.join(HELP)}")
 
@@ -156,7 +157,7 @@ def _settings(tree: Mapping[str, object], path: Path) -> Settings:
     settings = Settings()
     for key, value in _flat(tree).items():
         try:
-            _check_key(key)
+            check_key(key)
             plain = tuple(value) if isinstance(value, list) else value
             settings = _changed(settings, key, plain)
         except ConfigRefused as error:
@@ -178,7 +179,7 @@ def _parse(key: str, text: str) -> SettingValue:
 
 def _checked(key: str, value: object) -> SettingValue:
     """Return the value when its type and choice are right; raises ConfigRefused."""
-    _check_key(key)
+    check_key(key)
     default = Settings().values()[key]
     if isinstance(default, bool):
         if not isinstance(value, bool):

@@ -98,6 +98,19 @@ def connect(home: Path, connection: Connection) -> Role:
     return token.kind
 
 
+def disconnect(home: Path) -> bool:
+    """Remove every connection to a remote Hub; False when there was none."""
+    folder = open_private_folder(home / "connections")
+    left = False
+    with locked(folder / ".lock"):
+        for role in ROLES:
+            path = connection_path(home, role)
+            if path.exists() and load_connection(path).remote:
+                path.unlink()
+                left = True
+    return left
+
+
 def account_principal() -> str:
     """Return the Principal id that the first use gives to this account."""
     try:

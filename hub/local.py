@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hub import config
 from hub.enrolment import enrol_local, remote_connection
 from hub.errors import HomeRefused, NotStarted
 from hub.holder import Holder, process_start, read_holder
@@ -26,6 +27,8 @@ from hub.unixsocket import connect
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from hub.config import SettingValue
 
 READY: Final = "ready"
 TAKEN: Final = "taken: "
@@ -46,6 +49,59 @@ class Started:
 
     holder: Holder | None
     fresh: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubStatus:
+    """What is known of this home's Hub from outside."""
+
+    holder: Holder | None
+    answers: bool
+    log: Path
+    configured: Mapping[str, SettingValue]
+
+    @property
+    def running(self) -> bool:
+        """Say whether a Hub process holds the root."""
+        return self.holder is not None
+
+    @property
+    def restart_needed(self) -> bool:
+        """Say whether the file differs from what the running Hub started with."""
+        return any(
+            running is not None and running != configured
+            for running, configured in self.settings().values()
+        )
+
+    def settings(self) -> dict[str, tuple[SettingValue | None, SettingValue]]:
+        """Return each setting's running value (None when no Hub runs) and configured value."""
+        running = {} if self.holder is None else self.holder.settings
+        return {key: (running.get(key), value) for key, value in self.configured.items()}
+
+    def as_json(self) -> dict[str, object]:
+        """Return the status as JSON fields, without secrets."""
+        return {
+            "running": self.running,
+            "answers": self.answers,
+            "hub": None if self.holder is None else self.holder.as_json(),
+            "log": str(self.log),
+            "settings": {
+                key: {"running": running, "configured": configured}
+                for key, (running, configured) in self.settings().items()
+            },
+            "restart_needed": self.restart_needed,
+        }
+
+
+def hub_status(home: Path) -> HubStatus:
+    """Look at this home's Hub without starting it. Raises ConfigRefused."""
+    holder = read_holder(home)
+    return HubStatus(
+        holder=holder,
+        answers=holder is not None and answers(home),
+        log=log_path(home),
+        configured=config.load(home).values(),
+    )
 
 
 def answers(home: Path) -> bool:

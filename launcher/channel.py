@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from launcher.errors import AgentFailed, ChannelError
 from providers.base import Framing
+from providers.errors import RequestRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,13 +48,17 @@ METHOD_NOT_FOUND: Final = -32601
 INTERNAL_ERROR: Final = -32603
 
 
-class AnswerError(ChannelError):
+class AnswerError(RequestRefused, ChannelError):
     """The agent answered a request with an error; `error` is what it sent."""
+
+    code = ChannelError.code
 
     def __init__(self, method: str, error: Any) -> None:  # noqa: ANN401  # whatever it sent
         message = error.get("message") if isinstance(error, dict) else error
-        code = error.get("code") if isinstance(error, dict) else None
-        super().__init__(f"the agent refused {method} ({code}): {message}")
+        number = error.get("code") if isinstance(error, dict) else None
+        super().__init__(
+            method, number=number if isinstance(number, int) else 0, answer=str(message)
+        )
         self.error = error
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import secrets
 import uuid
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from hub.errors import HubError
 from launcher import memory as memories
 from launcher.binding import Lease, Unbound
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
+from launcher.environment import MemoryVariables, run_environment
 from launcher.errors import LaunchError, MemoryNotIsolated
 from launcher.facts import read_facts
 from launcher.leases import LEASES
@@ -163,7 +163,7 @@ def _carry(attempt: Attempt, sessions: SessionStore, undo: contextlib.ExitStack)
         undo.callback(runs.remove, attempt.paths)
     record = _frozen_record(attempt, bound, memory)
     sessions.update(record)
-    process = spawn(_spawn_request(attempt, agent, plan))
+    process = spawn(_spawn_request(attempt, memory, plan))
     stop_if_failed = undo.enter_context(contextlib.ExitStack())
     stop_if_failed.callback(process.stop)
     channel = _channel(process, plan.framing)
@@ -189,13 +189,6 @@ def _carry(attempt: Attempt, sessions: SessionStore, undo: contextlib.ExitStack)
 def _agent_request(attempt: Attempt, memory: Memory | None) -> AgentRequest:
     """Return what the provider may know, with the environment that the agent will have."""
     subject = attempt.subject
-    environment = dict(subject.environment)
-    path = environment.get("PATH", os.defpath).split(os.pathsep)
-    path += [folder for folder in subject.command.folders if folder not in path]
-    environment["PATH"] = os.pathsep.join(path)
-    if memory is not None:
-        environment["PATH"] = memories.commands_path(memory, environment["PATH"])
-        environment |= memories.environment(memory)
     return AgentRequest(
         command=subject.command.argv,
         version=subject.version,
@@ -203,7 +196,7 @@ def _agent_request(attempt: Attempt, memory: Memory | None) -> AgentRequest:
         mode=attempt.request.mode,
         cwd=subject.cwd,
         home=subject.home,
-        environment=environment,
+        environment=run_environment(subject.environment, memory=_variables(memory)),
         fresh_id=str(uuid.uuid4()),
         resume=subject.resume,
         options=attempt.request.options,
@@ -274,18 +267,24 @@ def _together(before: Confirmed, now: Confirmed) -> Confirmed:
     )
 
 
-def _spawn_request(attempt: Attempt, agent: AgentRequest, plan: LaunchPlan) -> SpawnRequest:
-    environment = {
-        name: value for name, value in agent.environment.items() if name not in plan.without
-    }
+def _spawn_request(attempt: Attempt, memory: Memory | None, plan: LaunchPlan) -> SpawnRequest:
     return SpawnRequest(
         argv=plan.argv,
-        environment={**environment, **dict(plan.environment)},
+        environment=run_environment(
+            attempt.subject.environment,
+            additions=plan.environment,
+            without=plan.without,
+            memory=_variables(memory),
+        ),
         cwd=attempt.subject.cwd,
         marker=attempt.record.marker,
         stdio=STDIO[attempt.request.mode],
         identity=attempt.subject.identity,
     )
+
+
+def _variables(memory: Memory | None) -> MemoryVariables | None:
+    return memory.variables if memory else None
 
 
 def _channel(process: AgentProcess, framing: Framing) -> JsonChannel | None:
@@ -294,7 +293,7 @@ def _channel(process: AgentProcess, framing: Framing) -> JsonChannel | None:
             return JsonRpcChannel(process)
         case Framing.JSON_LINES:
             return JsonLinesChannel(process)
-        case Framing.LINES | Framing.RAW:
+        case Framing.WEBSOCKET | Framing.LINES | Framing.RAW:
             return None
 
 

@@ -15,6 +15,7 @@ from hub.errors import MemoryDisabled
 from hub.home import agent_socket, private_socket
 from hub.local import answers, ensure_running
 from launcher.binding import Lease, Unbound, bind_fresh, bind_stored
+from launcher.environment import MemoryVariables
 from launcher.installed import commands_folder, installed_command
 from launcher.protocol import render
 from materializer import interpreter, onefile
@@ -46,13 +47,13 @@ class Frozen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """A bound launch's memory: the grant for the provider, and the files that it needs."""
+    """A bound launch's memory: the provider's grant, the files and variables that go with it."""
 
     lease: Lease
     frozen: Frozen
     grant: Grant
     files: tuple[PlannedFile, ...]
-    commands: str
+    variables: MemoryVariables
 
 
 def bind(subject: Subject, request: LaunchRequest, host: Host, *, launch: str) -> Lease | Unbound:
@@ -131,18 +132,13 @@ def prepare(subject: Subject, lease: Lease, host: Host, paths: RunPaths) -> Memo
         work=str(paths.work),
         instructions=frozen.instructions,
     )
-    return Memory(
-        lease=lease, frozen=frozen, grant=grant, files=tuple(files), commands=str(commands)
+    variables = MemoryVariables(
+        binding=lease.binding,
+        cli=str(command),
+        connection=grant.connection,
+        commands=str(commands),
     )
-
-
-def environment(memory: Memory) -> dict[str, str]:
-    """Return what amux adds to the agent's environment; PATH is the launcher's to extend."""
-    return {
-        "AMUX_MEMORY_BINDING": memory.grant.binding,
-        "AMUX_CLI": memory.grant.cli[0],
-        "AMUX_CONNECTION": memory.grant.connection,
-    }
+    return Memory(lease=lease, frozen=frozen, grant=grant, files=tuple(files), variables=variables)
 
 
 def _frozen(subject: Subject) -> Frozen:
@@ -179,9 +175,3 @@ def _agent_connection(subject: Subject, lease: Lease, host: Host) -> bytes:
     if runtime.remote and runtime.ca_pem is not None:
         fields["ca_pem"] = runtime.ca_pem
     return json.dumps(fields).encode()
-
-
-def commands_path(memory: Memory, path: str) -> str:
-    """Return PATH with the folder that holds `amux`, and nothing else, first."""
-    rest = [part for part in path.split(os.pathsep) if part and part != memory.commands]
-    return os.pathsep.join([memory.commands, *rest])

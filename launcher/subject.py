@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from launcher.agents import VersionCache, find_agent
-from launcher.environment import launch_environment
+from launcher.environment import RelocatedHome, base_environment
 from launcher.errors import AgentFailed, BadRequest
 from materializer.identity import resolve
 from providers.base import NativeResume
-from providers.registry import load_provider
+from providers.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +55,7 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
     Raises UnknownProvider, SessionNotFound, BadRequest, AgentNotFound, IdentityRefused.
     """
     stored = None if request.session is None else sessions.load(request.session)
-    provider = load_provider(request.provider or (stored.provider if stored else ""))
+    provider = Registry().load(request.provider or (stored.provider if stored else ""))
     _check(request, stored, provider)
     native = provider.native_resume(request.arguments) if stored is None else None
     if native is not None:
@@ -66,20 +67,20 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
     if not home:
         message = "HOME is not set, and the agents keep their files there: set HOME"
         raise BadRequest(message)
-    environment = launch_environment(
-        request.environment,
-        identity=identity,
-        private_home=private or None,
-        names=request.pass_names,
-    )
-    command = find_agent(
-        provider.executable, search_path=environment.get("PATH", ""), given=request.executable
-    )
+    search_path = request.environment.get("PATH", os.defpath)
+    command = find_agent(provider.executable, search_path=search_path, given=request.executable)
     printed = VersionCache(host.versions).output(command, _ask_version)
     cwd = str(request.cwd or (stored.cwd if stored else "") or (home if user else os.getcwd()))  # noqa: PTH109  # a string is wanted
     if not os.path.isabs(cwd):  # noqa: PTH117  # same
         message = f"the folder {cwd} is not an absolute path"
         raise BadRequest(message)
+    environment = base_environment(
+        request.environment,
+        cwd=cwd,
+        home=_relocated(request, identity, private),
+        pass_names=request.pass_names,
+        folders=command.folders,
+    )
     resume = native
     if resume is None and stored is not None:
         if not stored.native_id:
@@ -98,6 +99,23 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
         stored=stored,
         resume=resume,
         foreign=native.native_id if native is not None and stored is None else None,
+    )
+
+
+def _relocated(
+    request: LaunchRequest, identity: Identity | None, private: str
+) -> RelocatedHome | None:
+    """Return the home that the agent gets instead of the caller's own."""
+    if identity is not None:
+        return RelocatedHome.of(identity)
+    if not private:
+        return None
+    account = pwd.getpwuid(os.geteuid())
+    return RelocatedHome(
+        home=private,
+        user=account.pw_name,
+        shell=account.pw_shell,
+        path=request.environment.get("PATH"),
     )
 
 

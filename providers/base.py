@@ -49,9 +49,13 @@ class Tools(StrEnum):
 
 
 class Framing(StrEnum):
-    """What a channel carries: JSON-RPC lines, other JSON lines, plain lines, or raw bytes."""
+    """What a channel carries: JSON-RPC lines, other JSON lines, plain lines, or raw bytes.
+
+    WEBSOCKET: JSON-RPC messages on the Unix socket that the plan names.
+    """
 
     JSON_RPC = "json-rpc"
+    WEBSOCKET = "websocket"
     JSON_LINES = "json-lines"
     LINES = "lines"
     RAW = "raw"
@@ -160,7 +164,8 @@ class LaunchPlan:
 
     `environment` is added to the request's, `without` removed from it. `server` is the argv of a
     second process that must run beside the agent (an app-server beside its screen); the channel
-    is then the server's. `instructions` and `native_id` where they are known before the start.
+    is then the server's, on the Unix socket `socket`, which it makes. `instructions` and
+    `native_id` where they are known before the start.
     """
 
     argv: tuple[str, ...]
@@ -169,6 +174,7 @@ class LaunchPlan:
     files: tuple[PlannedFile, ...] = ()
     framing: Framing = Framing.RAW
     server: tuple[str, ...] | None = None
+    socket: str | None = None
     instructions: str | None = None
     native_id: str | None = None
     warnings: tuple[str, ...] = ()
@@ -249,3 +255,14 @@ class Provider(ABC):
         """Read evidence in a later message of the channel; raise NotConfirmed if it contradicts."""
         del message
         return ()
+
+    def attend(
+        self, channel: Channel, message: JsonObject, request: AgentRequest, grant: Grant
+    ) -> Confirmed | None:
+        """Act on a later message of a server's channel: a person opened a thread on the screen.
+
+        Return what was established about it, None where the message asks for nothing; raise
+        NotConfirmed where the thread's native memory cannot be switched off.
+        """
+        del channel, message, request, grant
+        return None

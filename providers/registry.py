@@ -1,25 +1,133 @@
-"""Find providers through the entry-point group `amux.providers`, each loaded when asked for."""
+"""Find providers: entry points of the group `amux.providers`, each imported when it is asked for.
+
+A name that two distributions claim belongs to neither, except that a built-in provider keeps its
+own. A plugin that fails to load is reported with what it raised and never breaks another.
+"""
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-from typing import Final
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Final
 
-from providers.base import Provider
+from providers.base import Capabilities, Provider
 from providers.errors import UnknownProvider
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 GROUP: Final = "amux.providers"
+OURS: Final = "amux"
 
 
-def load_provider(name: str) -> Provider:
-    """Return the provider of that name; raise UnknownProvider saying which there are."""
-    found = entry_points(group=GROUP, name=name)
-    if not found:
-        known = ", ".join(sorted({one.name for one in entry_points(group=GROUP)}))
-        message = f"no provider is called {name!r}; there are: {known}"
-        raise UnknownProvider(message)
-    loaded = next(iter(found)).load()()
-    if not isinstance(loaded, Provider):
-        message = f"the entry point {name} gives no Provider"
-        raise UnknownProvider(message)
-    return loaded
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One provider as found. `problem` says why it cannot be used, and is empty if it can."""
+
+    name: str
+    distribution: str
+    target: str
+    capabilities: Capabilities | None = None
+    problem: str = ""
+
+
+class Registry:
+    """The providers that are installed. Nothing is imported before `load` or `listing`."""
+
+    def __init__(self, points: Iterable[EntryPoint] | None = None) -> None:
+        self._given = points
+
+    @cached_property
+    def _points(self) -> dict[str, list[EntryPoint]]:
+        found: dict[str, list[EntryPoint]] = {}
+        points = entry_points(group=GROUP) if self._given is None else self._given
+        for point in points:
+            same = found.setdefault(point.name, [])
+            # One distribution may be seen twice where two folders of sys.path hold it.
+            if all((point.value, _owner(point)) != (one.value, _owner(one)) for one in same):
+                same.append(point)
+        return found
+
+    def names(self) -> tuple[str, ...]:
+        """Return every registered name, sorted."""
+        return tuple(sorted(self._points))
+
+    def load(self, name: str) -> Provider:
+        """Return the provider of that name; raise UnknownProvider saying why there is none."""
+        return _instance(self._choose(name))
+
+    def listing(self) -> tuple[Listed, ...]:
+        """Return every provider, the unusable ones with what is wrong with them."""
+        return tuple(row for name in self.names() for row in self._rows(name))
+
+    def _choose(self, name: str) -> EntryPoint:
+        points = self._points.get(name, [])
+        if not points:
+            known = ", ".join(self.names()) or "none"
+            raise UnknownProvider(f"there is no provider {name!r}; installed: {known}")
+        ours = [point for point in points if _owner(point) == OURS]
+        if len(points) > 1 and len(ours) != 1:
+            owners = ", ".join(sorted(_owner(point) for point in points))
+            raise UnknownProvider(
+                f"the provider {name!r} is claimed by {owners}; uninstall all but one of them"
+            )
+        return ours[0] if ours else points[0]
+
+    def _rows(self, name: str) -> list[Listed]:
+        rows: list[Listed] = []
+        chosen: EntryPoint | None = None
+        problem = ""
+        try:
+            chosen = self._choose(name)
+        except UnknownProvider as error:
+            problem = str(error)
+        for point in self._points[name]:
+            if chosen is not None and point is not chosen:
+                problem = f"{name} is a built-in provider of amux, which keeps the name"
+            elif chosen is not None:
+                problem = ""
+            rows.append(_row(point, problem))
+        return rows
+
+
+def _row(point: EntryPoint, problem: str) -> Listed:
+    capabilities = None
+    if not problem:
+        try:
+            capabilities = _instance(point).capabilities
+        except UnknownProvider as error:
+            problem = str(error)
+    return Listed(
+        name=point.name,
+        distribution=_owner(point),
+        target=point.value,
+        capabilities=capabilities,
+        problem=problem,
+    )
+
+
+def _owner(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else ""
+
+
+def _instance(point: EntryPoint) -> Provider:
+    """Import and make the provider. Whatever a plugin raises is its own failure, not ours."""
+    where = f"the provider {point.name!r} ({point.value}, of {_owner(point) or 'no distribution'})"
+    try:
+        loaded = point.load()
+    except Exception as error:  # a plugin may raise anything
+        raise UnknownProvider(
+            f"{where} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    if not (isinstance(loaded, type) and issubclass(loaded, Provider)):
+        raise UnknownProvider(f"{where} is not a class derived from providers.base.Provider")
+    for attribute, kind in (("name", str), ("executable", str), ("capabilities", Capabilities)):
+        if not isinstance(getattr(loaded, attribute, None), kind):
+            raise UnknownProvider(f"{where} declares no {attribute} ({kind.__name__})")
+    if loaded.name != point.name:
+        raise UnknownProvider(f"{where} calls itself {loaded.name!r}")
+    try:
+        return loaded()
+    except Exception as error:  # same
+        raise UnknownProvider(f"{where} cannot be made: {type(error).__name__}: {error}") from error

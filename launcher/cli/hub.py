@@ -1,0 +1,147 @@
+"""`amux hub`: run, inspect and stop the Hub of AMUX_HOME, or use a remote one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from hub import config
+from hub.client import HubClient
+from hub.connection import Connection
+from hub.enrolment import connect as enrol
+from hub.enrolment import disconnect as leave
+from hub.enrolment import enrol_local, remote_connection
+from hub.home import open_home
+from hub.local import HubStatus, hub_status, stop_hub
+from launcher.cli.refusal import refusals
+
+
+@click.group()
+def command() -> None:
+    """Serve, inspect and stop the Hub; connect to a remote one."""
+
+
+@command.command()
+def serve() -> None:
+    """Serve in the foreground, logging to stderr, until SIGTERM or Ctrl-C."""
+    with refusals():
+        home = open_home(os.environ)
+    environ = {**os.environ, "AMUX_HOME": str(home)}
+    os.execve(sys.executable, [sys.executable, "-P", "-m", "hub.server"], environ)  # noqa: S606  # the Hub itself, no shell
+
+
+@command.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def status(ctx: click.Context, *, as_json: bool) -> None:
+    """Say whether the Hub runs, and which settings it runs with; status 3 when it does not."""
+    with refusals():
+        home = open_home(os.environ)
+        remote = remote_connection(home)
+        if remote is not None:
+            _remote_status(remote, as_json=as_json)
+            return
+        found = hub_status(home)
+    click.echo(json.dumps(found.as_json(), indent=1) if as_json else _status_text(found))
+    if not found.running:
+        ctx.exit(3)
+
+
+@command.command()
+def stop() -> None:
+    """Stop the Hub; writes in flight finish first."""
+    with refusals():
+        stopped = stop_hub(open_home(os.environ))
+    click.echo("The Hub has stopped." if stopped else "No Hub runs.")
+
+
+@command.command()
+@click.argument("url")
+@click.option(
+    "--token-file",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File that holds the credential (- for stdin).",
+    show_default=False,
+)
+@click.option(
+    "--ca",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="PEM file of the authority that signed the Hub's certificate.",
+)
+def connect(url: str, token_file: Path, ca: Path | None) -> None:
+    """Use the Hub at URL (https://HOST:PORT) from now on; the credential is tried first."""
+    token = _read(token_file)
+    with refusals():
+        home = open_home(os.environ)
+        connection = Connection(
+            url=url, token=token.strip(), ca_pem=None if ca is None else _read(ca)
+        )
+        with HubClient(connection, seconds=10.0) as hub:
+            health = hub.health()
+        role = enrol(home, connection)
+    click.echo(f"Connected as {role} to the Hub {health.version} at {url}; see: amux hub status")
+
+
+@command.command()
+def disconnect() -> None:
+    """Forget the remote Hub and use this machine's own again."""
+    with refusals():
+        home = open_home(os.environ)
+        left = leave(home)
+        enrol_local(home)
+    click.echo("Disconnected." if left else "This home uses no remote Hub.")
+
+
+def _read(path: Path) -> str:
+    """Read a small text file, or stdin for `-`."""
+    try:
+        if str(path) == "-":
+            return sys.stdin.read()
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"cannot read {path}: {type(error).__name__}") from error
+
+
+def _remote_status(connection: Connection, *, as_json: bool) -> None:
+    with HubClient(connection, seconds=10.0) as hub:
+        health = hub.health()
+    fields = {
+        "remote": connection.url,
+        "version": health.version,
+        "policy": health.policy,
+        "enabled": health.enabled,
+    }
+    if as_json:
+        click.echo(json.dumps(fields, indent=1))
+        return
+    for name, value in fields.items():
+        click.echo(f"{name:9} {value}")
+
+
+def _status_text(found: HubStatus) -> str:
+    if found.holder is None:
+        lines = ["The Hub does not run; amux launch starts it, or run: amux hub serve"]
+    else:
+        holder = found.holder
+        lines = [
+            f"The Hub {holder.version} runs as process {holder.pid}"
+            + ("." if found.answers else ", but does not answer on its socket."),
+            f"socket    {holder.socket}",
+            f"launches  {holder.agent_socket}",
+        ]
+        if holder.listen:
+            lines.append(f"tls       {holder.listen}")
+    lines.append(f"log       {found.log}")
+    for key, (running, configured) in found.settings().items():
+        shown = config.show(configured)
+        if running is not None and running != configured:
+            shown = f"{config.show(running)}, after a restart {shown}"
+        lines.append(f"{key:27} {shown}")
+    if found.restart_needed:
+        lines.append("Settings have changed: run amux hub stop; amux launch starts it again")
+    return "\n".join(lines)

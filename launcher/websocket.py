@@ -1,0 +1,107 @@
+"""JSON-RPC with an agent's server, over WebSocket on a Unix socket that it makes itself.
+
+The server's process owns the life cycle, as on pipes; its stdout is drained and forgotten. The
+compression offer is left out: Codex rejects it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from websockets.exceptions import InvalidHandshake, WebSocketException
+from websockets.sync.client import ClientConnection, unix_connect
+
+from launcher.channel import FRAME_LIMIT, JsonRpcChannel, ServerRequestHandler, refuse
+from launcher.errors import AgentFailed, ChannelError
+
+if TYPE_CHECKING:
+    from launcher.spawn import AgentProcess
+
+POLL_SECONDS: Final = 0.01
+"""Between two looks at whether the server has made its socket."""
+SOCKET_PATH_BYTES: Final = 107
+
+
+class WebSocketChannel(JsonRpcChannel):
+    """JSON-RPC, one message a frame, on a connection to the server of `process`."""
+
+    def __init__(
+        self,
+        process: AgentProcess,
+        connection: ClientConnection,
+        handler: ServerRequestHandler = refuse,
+    ) -> None:
+        self._connection = connection
+        self._drainer = threading.Thread(
+            target=self._drain, name=f"amux-drain-{process.pid}", daemon=True
+        )
+        super().__init__(process, handler)
+        self._drainer.start()
+
+    def close(self) -> None:
+        """Close the connection; the server goes on."""
+        self._connection.close()
+
+    def _write(self, data: bytes, deadline: float) -> None:
+        if not self._sending.acquire(timeout=max(0.0, deadline)):
+            raise ChannelError(f"another message was not taken within {deadline:g} s")
+        try:
+            self._connection.send(data.decode())
+        except (OSError, WebSocketException) as error:
+            self._broken("")
+            raise self._end_error("") from error
+        finally:
+            self._sending.release()
+
+    def _read(self) -> None:
+        reason = ""
+        try:
+            for frame in self._connection:
+                self._accept(frame if isinstance(frame, bytes) else frame.encode())
+        except ChannelError as error:
+            reason = str(error)
+        except (OSError, WebSocketException):
+            pass  # the server ended: the same as the end of a pipe
+        self._broken(reason)
+
+
+def connect(
+    process: AgentProcess, path: str, *, deadline: float, handler: ServerRequestHandler = refuse
+) -> WebSocketChannel:
+    """Connect to the socket that `process` makes at `path`, waiting `deadline` seconds for it.
+
+    Raises AgentFailed with the end of its stderr if the server ends first, else ChannelError.
+    """
+    if len(path.encode()) > SOCKET_PATH_BYTES:
+        message = (
+            f"the agent's socket {path} would be longer than {SOCKET_PATH_BYTES} bytes; "
+            "set AMUX_RUNS to a shorter folder"
+        )
+        raise ChannelError(message)
+    until = time.monotonic() + deadline
+    while True:
+        with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+            left = max(POLL_SECONDS, until - time.monotonic())
+            try:
+                connection = unix_connect(
+                    path,
+                    uri="ws://localhost/",
+                    compression=None,
+                    max_size=FRAME_LIMIT,
+                    open_timeout=left,
+                )
+            except (InvalidHandshake, TimeoutError) as error:
+                message = f"the agent's server on {path} speaks no WebSocket: {error}"
+                raise ChannelError(message) from error
+            return WebSocketChannel(process, connection, handler)
+        if process.status is not None:
+            raise AgentFailed(
+                f"the agent's server ended ({process.status}) before it listened",
+                stderr=process.stderr_tail(),
+            )
+        if time.monotonic() >= until:
+            raise ChannelError(f"the agent's server did not listen on {path} in {deadline:g} s")
+        process.wait(POLL_SECONDS)
