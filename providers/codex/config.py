@@ -6,9 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from providers.base import Evidence
-from providers.errors import NotConfirmed
+from providers.codex.flags import SERVER
+from providers.errors import BadArguments, NotConfirmed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from providers.base import JsonObject
 
 CONTROLLED: Final = (
@@ -16,9 +19,18 @@ CONTROLLED: Final = (
     "memories.use_memories",
     "memories.generate_memories",
 )
+OWN_FLAGS: Final = "sessionFlags"
+"""The layer of `-c` flags. Layers come highest first."""
+
+AGENT_SETTINGS: Final = frozenset(
+    {
+        *("enabled", "max_concurrent_threads_per_session", "max_depth", "job_max_runtime_seconds"),
+        *("default_subagent_model", "default_subagent_reasoning_effort", "interrupt_message"),
+    }
+)
 
 
-def value_at(config: JsonObject, dotted: str) -> Any:  # noqa: ANN401  # it is whatever Codex sent
+def value_at(config: object, dotted: str) -> Any:  # noqa: ANN401  # it is whatever Codex sent
     """Return the value at a dotted key, None where there is none."""
     found: Any = config
     for segment in dotted.split("."):
@@ -28,7 +40,7 @@ def value_at(config: JsonObject, dotted: str) -> Any:  # noqa: ANN401  # it is w
     return found
 
 
-def off_evidence(answer: JsonObject) -> tuple[Evidence, ...]:
+def off_evidence(answer: JsonObject, source: str) -> tuple[Evidence, ...]:
     """Return evidence that native memory is off; raise NotConfirmed naming the value that is not.
 
     Only a literal false counts: with the feature on, an unset value acts as true. Values are
@@ -45,14 +57,12 @@ def off_evidence(answer: JsonObject) -> tuple[Evidence, ...]:
                 f"{_whence(answer, dotted)}; remove it there, or launch without memory",
                 answer=f"{dotted} = {json.dumps(value)}",
             )
-    return tuple(
-        Evidence(control=dotted, observed="false", source="config/read") for dotted in CONTROLLED
-    )
+    return tuple(Evidence(control=dotted, observed="false", source=source) for dotted in CONTROLLED)
 
 
 def developer_instructions(answer: JsonObject) -> str:
     """Return the effective configured developer instructions, empty where there are none."""
-    value = value_at(answer.get("config") or {}, "developer_instructions")
+    value = value_at(answer.get("config"), "developer_instructions")
     return value if isinstance(value, str) else ""
 
 
@@ -64,12 +74,93 @@ def merge(configured: str, protocol: str) -> str:
     return f"{text}\n\n{protocol}" if text else protocol
 
 
+def check_not_pinned(answer: JsonObject) -> None:
+    """Refuse developer instructions that stand above `-c`: ours could not be added there."""
+    for kind, file, config in _layers(answer):
+        if kind == OWN_FLAGS:
+            return
+        if "developer_instructions" in config:
+            raise BadArguments(
+                f"{file or kind} sets developer_instructions above every flag, so the memory "
+                "protocol cannot be added on the screen or in `codex exec`; launch over the "
+                "app-server's channel, or remove it there"
+            )
+
+
+def server_warnings(answer: JsonObject, planned: Mapping[str, object]) -> tuple[str, ...]:
+    """Return what other files do to the launch's memory server: merged keys, changed values."""
+    found: list[str] = []
+    for kind, file, config in _layers(answer):
+        theirs = value_at(config, f"mcp_servers.{SERVER}")
+        if kind != OWN_FLAGS and isinstance(theirs, dict) and theirs:
+            found.append(
+                f"{file or kind} has an MCP server named {SERVER} too; Codex merged its "
+                f"{', '.join(sorted(theirs))} with the memory server of this launch, and what "
+                "amux sets wins over files of the user and the project"
+            )
+    effective = value_at(answer.get("config"), f"mcp_servers.{SERVER}")
+    if not isinstance(effective, dict):
+        found.append("Codex does not know the memory server that amux passed to it")
+        return tuple(found)
+    changed = sorted(
+        name
+        for name, value in planned.items()
+        if name in {"command", "args", "enabled"} and effective.get(name) != value
+    )
+    environment = planned.get("env")
+    actual = effective.get("env") or {}
+    if isinstance(environment, dict) and any(
+        actual.get(name) != value for name, value in environment.items()
+    ):
+        changed.append("env")
+    if changed:
+        found.append(
+            f"Codex uses another {', '.join(changed)} for the memory server than amux passed; "
+            "a managed file stands above it"
+        )
+    return tuple(found)
+
+
+def namespace_warnings(answer: JsonObject) -> tuple[str, ...]:
+    """Return a warning where a file's own list of direct tool namespaces is set aside."""
+    key = "features.code_mode.direct_only_tool_namespaces"
+    return tuple(
+        f"{file or kind} sets {key}; for this launch it holds the memory tools only"
+        for kind, file, config in _layers(answer)
+        if kind != OWN_FLAGS and value_at(config, key) is not None
+    )
+
+
+def role_warnings(answer: JsonObject) -> tuple[str, ...]:
+    """Return a warning for each agent role whose own file may replace the protocol."""
+    roles = value_at(answer.get("config"), "agents")
+    if not isinstance(roles, dict):
+        return ()
+    return tuple(
+        f"the agent role {name} reads {role['config_file']}; developer_instructions there "
+        "would replace the memory protocol in its sub-agents"
+        for name, role in sorted(roles.items())
+        if name not in AGENT_SETTINGS and isinstance(role, dict) and role.get("config_file")
+    )
+
+
+def _layers(answer: JsonObject) -> Iterator[tuple[str, str | None, JsonObject]]:
+    """Yield kind, file and content of each layer, highest first."""
+    for layer in answer.get("layers") or []:
+        name, config = layer.get("name"), layer.get("config")
+        if isinstance(name, dict) and isinstance(config, dict):
+            yield str(name.get("type")), name.get("file"), config
+
+
 def _whence(answer: JsonObject, dotted: str) -> str:
     origin = (answer.get("origins") or {}).get(dotted)
     name = origin.get("name") if isinstance(origin, dict) else None
     if not isinstance(name, dict):
         return " (Codex names no origin)"
-    if name.get("type") == "sessionFlags":
-        return " although amux passed false, so a requirement of this machine or account pins it"
+    if name.get("type") == OWN_FLAGS:
+        return (
+            " although amux passed false: a requirement pins it, or a managed file sets its old "
+            "name, features.memory_tool"
+        )
     file = name.get("file")
     return f" (from {name.get('type')}{f' {file}' if file else ''})"

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from providers.base import NativeResume, Tools
+from providers.base import Tools
 from providers.errors import BadArguments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from providers.base import Grant
 
@@ -38,27 +37,10 @@ OFF: Final = {
 """All four: the legacy alias `memory_tool` in a file would beat `features.memories` alone."""
 
 NO_HOOKS: Final = {"features.hooks": False}
+MAX_ARGUMENT_BYTES: Final = 131_071
+"""The kernel's limit for one argument."""
 
-_SHORT_FORMS: Final = {
-    "-m": "model",
-    "--model": "model",
-    "-s": "sandbox_mode",
-    "--sandbox": "sandbox_mode",
-    "-a": "approval_policy",
-    "--ask-for-approval": "approval_policy",
-}
-_OVERRIDES: Final = frozenset({"-c", "--config"})
-_FEATURES: Final = frozenset({"--enable", "--disable"})
-_RESUMES: Final = frozenset({"resume", "fork"})
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallerArguments:
-    """The caller's own arguments, sorted: `overrides` for an app-server, `resume` if they ask."""
-
-    overrides: tuple[str, ...]
-    resume: NativeResume | None
 
 
 def literal(value: object) -> str:
@@ -116,52 +98,20 @@ def bound(grant: Grant) -> dict[str, object]:
     return values
 
 
-def native_resume(arguments: Sequence[str]) -> NativeResume | None:
-    """Find `resume ID` or `fork ID`, also behind `exec`; `resume --last` names no id."""
-    words = _positionals(arguments)
-    if words[:1] == ["exec"]:
-        words = words[1:]
-    if len(words) > 1 and words[0] in _RESUMES:
-        return NativeResume(native_id=words[1], fork=words[0] == "fork")
-    return None
+def instructions(text: str) -> tuple[str, ...]:
+    """Return the override that carries the merged developer instructions.
 
-
-def for_server(arguments: Sequence[str]) -> CallerArguments:
-    """Translate the caller's arguments for an app-server; raise BadArguments for the others."""
-    kept: list[str] = []
-    pending = list(arguments)
-    while pending:
-        word = pending.pop(0)
-        name, has_value, value = word.partition("=") if word.startswith("--") else (word, "", "")
-        if name in _RESUMES:
-            break
-        if name not in _OVERRIDES | _FEATURES and name not in _SHORT_FORMS:
-            raise BadArguments(
-                f"codex {word!r} means nothing to an app-server; pass -c, --enable, --disable, "
-                "--model, --sandbox or --ask-for-approval, or launch in a terminal"
-            )
-        if not has_value:
-            if not pending:
-                raise BadArguments(f"codex {word} lacks its value")
-            value = pending.pop(0)
-        if name in _SHORT_FORMS:
-            kept += ["-c", f"{_SHORT_FORMS[name]}={literal(value)}"]
-        else:
-            kept += [name, value]
-    return CallerArguments(overrides=tuple(kept), resume=native_resume(arguments))
-
-
-def _positionals(arguments: Iterable[str]) -> list[str]:
-    found: list[str] = []
-    skip = False
-    for word in arguments:
-        if skip:
-            skip = False
-        elif word in _OVERRIDES | _FEATURES or word in _SHORT_FORMS:
-            skip = True
-        elif not word.startswith("-"):
-            found.append(word)
-    return found
+    Raises BadArguments where the kernel would refuse the argument for its length.
+    """
+    flag = f"developer_instructions={literal(text)}"
+    size = len(flag.encode())
+    if size > MAX_ARGUMENT_BYTES:
+        raise BadArguments(
+            f"the developer instructions take {size} bytes as an argument of codex, and the "
+            f"kernel allows {MAX_ARGUMENT_BYTES}; shorten developer_instructions in Codex's "
+            "configuration, or launch over the app-server's channel"
+        )
+    return ("-c", flag)
 
 
 def _string(value: str) -> str:

@@ -6,13 +6,14 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from providers.base import Confirmed, Evidence, Tools
-from providers.codex import config, flags
+from providers.codex import config, flags, threads
 from providers.errors import NotConfirmed, RequestRefused, UnsupportedVersion
 
 if TYPE_CHECKING:
     from providers.base import AgentRequest, Channel, Grant, JsonObject
 
 CLIENT: Final = {"name": "amux", "title": "amux", "version": "0.1.0"}
+THREAD_CONFIG: Final = "thread-config"
 ANSWER_SECONDS: Final = 20.0
 START_SECONDS: Final = 60.0
 """A thread waits for its MCP servers, the user's own included."""
@@ -38,27 +39,64 @@ def planned_home(request: AgentRequest) -> str:
     return request.environment.get("CODEX_HOME") or f"{request.home.rstrip('/')}/.codex"
 
 
-def confirm_off(
-    channel: Channel, request: AgentRequest, grant: Grant
-) -> tuple[tuple[Evidence, ...], str]:
-    """Return evidence that native memory is configured off, and the merged instructions."""
+def read_config(channel: Channel, request: AgentRequest) -> JsonObject:
+    """Return the effective configuration for the launch's folder, layers included."""
     parameters: JsonObject = {"includeLayers": True, "cwd": request.cwd}
     try:
-        answer = channel.request("config/read", parameters, deadline=ANSWER_SECONDS)
+        return channel.request("config/read", parameters, deadline=ANSWER_SECONDS)
     except RequestRefused as error:
         raise NotConfirmed(
             "Codex cannot read its own configuration; mend the file that it names",
             answer=error.answer,
         ) from error
-    evidence = config.off_evidence(answer)
+
+
+def config_warnings(answer: JsonObject, grant: Grant) -> tuple[str, ...]:
+    """Return what the configuration does to the launch, apart from native memory."""
+    found = config.role_warnings(answer)
+    if grant.tools is Tools.MCP:
+        found += config.server_warnings(answer, flags.server_entry(grant))
+        found += config.namespace_warnings(answer)
+    return found
+
+
+def merged(answer: JsonObject, grant: Grant) -> str:
+    """Return the frozen text of a resume, or the configured text and the protocol."""
     if grant.instructions is not None:
-        return evidence, grant.instructions
-    return evidence, config.merge(config.developer_instructions(answer), grant.protocol)
+        return grant.instructions
+    return config.merge(config.developer_instructions(answer), grant.protocol)
+
+
+def hook_warnings(channel: Channel, request: AgentRequest) -> tuple[str, ...]:
+    """Name each hook that is active for the launch: a hook can keep a memory of its own.
+
+    A command's words after the first are left out, since they may hold a credential.
+    """
+    try:
+        answer = channel.request("hooks/list", {"cwds": [request.cwd]}, deadline=ANSWER_SECONDS)
+    except RequestRefused:
+        return (f"Codex {request.version} does not list its hooks; they may keep other memories",)
+    found: list[str] = []
+    for place in answer.get("data") or []:
+        for hook in place.get("hooks") or []:
+            if hook.get("enabled") and hook.get("trustStatus") != "untrusted":
+                program = str(hook.get("command") or hook.get("handlerType")).split(" ")[0]
+                found.append(
+                    f"hook {hook.get('eventName')} ({program}, {hook.get('trustStatus')}) of "
+                    f"{hook.get('sourcePath') or hook.get('pluginId') or hook.get('source')} is "
+                    "active and may keep a memory of its own; --without-hooks stops all hooks"
+                )
+    return tuple(found)
 
 
 def open_thread(channel: Channel, request: AgentRequest, instructions: str | None) -> str:
     """Start, resume or fork the thread and return its id."""
     parameters: JsonObject = {"cwd": request.cwd}
+    given = request.options.get(THREAD_CONFIG)
+    if given is not None:
+        parameters["config"] = (
+            json.loads(given) if instructions is None else threads.read_config(given)
+        )
     if instructions is not None:
         parameters["developerInstructions"] = instructions
     if request.resume is None:
@@ -121,14 +159,58 @@ def control(channel: Channel, request: AgentRequest, grant: Grant | None) -> Con
     evidence = open_agent(channel, request)
     if grant is None:
         return Confirmed(evidence=evidence, native_id=open_thread(channel, request, None))
-    off, instructions = confirm_off(channel, request, grant)
+    answer = read_config(channel, request)
+    off = config.off_evidence(answer, "config/read")
+    warnings = config_warnings(answer, grant)
+    instructions = merged(answer, grant)
     native_id = open_thread(channel, request, instructions)
     mode = disable_memory_mode(channel, request, native_id)
     evidence = (*evidence, *off, mode)
-    warnings: tuple[str, ...] = ()
     if grant.tools is Tools.MCP:
-        tools, warnings = tools_evidence(channel, native_id)
+        tools, dropped = tools_evidence(channel, native_id)
         evidence = (*evidence, tools)
+        warnings += dropped
     return Confirmed(
-        evidence=evidence, instructions=instructions, native_id=native_id, warnings=warnings
+        evidence=evidence,
+        instructions=instructions,
+        native_id=native_id,
+        warnings=warnings + hook_warnings(channel, request),
     )
+
+
+def confirm(channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
+    """Answer a pre-flight: an app-server of the same binary, flags, home and folder."""
+    evidence = open_agent(channel, request)
+    answer = read_config(channel, request)
+    off = config.off_evidence(answer, "config/read, pre-flight")
+    config.check_not_pinned(answer)
+    return Confirmed(
+        evidence=(*evidence, *off),
+        instructions=merged(answer, grant),
+        warnings=config_warnings(answer, grant) + hook_warnings(channel, request),
+    )
+
+
+def control_server(channel: Channel, request: AgentRequest, instructions: str) -> Confirmed:
+    """Confirm the server beside a screen before a person sees the screen."""
+    evidence = open_agent(channel, request)
+    answer = read_config(channel, request)
+    off = config.off_evidence(answer, "config/read")
+    if config.developer_instructions(answer) != instructions:
+        raise NotConfirmed(
+            "Codex's screen would not get the memory protocol",
+            answer="developer_instructions is another text than amux passed",
+        )
+    return Confirmed(evidence=(*evidence, *off), instructions=instructions)
+
+
+def attend(channel: Channel, message: JsonObject, request: AgentRequest) -> Confirmed | None:
+    """Disable memory mode for a thread that a person opened on the screen."""
+    if message.get("method") != "thread/started":
+        return None
+    thread = (message.get("params") or {}).get("thread") or {}
+    native_id = thread.get("id")
+    if not isinstance(native_id, str) or thread.get("ephemeral"):
+        return None  # an ephemeral thread has no stored mode
+    mode = disable_memory_mode(channel, request, native_id)
+    return Confirmed(evidence=(mode,), native_id=native_id)

@@ -17,19 +17,21 @@ from providers.base import (
     Provider,
     Tools,
 )
-from providers.codex import flags, handshake
-from providers.errors import UnknownVersion, UnsupportedMode, UnsupportedVersion
+from providers.codex import flags, handshake, roles, threads
+from providers.codex.arguments import CallerArguments, read
+from providers.errors import BadArguments, UnknownVersion, UnsupportedVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from providers.base import AgentRequest, Channel, Grant
+    from providers.base import AgentRequest, Channel, Grant, JsonObject
 
 SHOWN: Final = ("0.153.4", "0.171.0")
 """Versions for which every guarantee was shown on the real agent."""
 
 FIRST_WITH_MEMORY_MODE: Final = (0, 121, 0)
 _VERSION: Final = re.compile(r"\b(\d+)\.(\d+)\.(\d+)(-[0-9A-Za-z.]+)?\b")
+SOCKET: Final = "codex.sock"
 _TRUE: Final = frozenset({"", "1", "true", "yes"})
 
 
@@ -39,10 +41,11 @@ class CodexProvider(Provider):
     name: ClassVar[str] = "codex"
     executable: ClassVar[str] = "codex"
     capabilities: ClassVar[Capabilities] = Capabilities(
-        memory=True, tools=Tools.MCP, modes=frozenset({Mode.STREAM})
+        memory=True, tools=Tools.MCP, modes=frozenset(Mode)
     )
     options: ClassVar[Mapping[str, str]] = {
-        "without-hooks": "switch off every hook of Codex for this launch"
+        "without-hooks": "switch off every hook of Codex for this launch",
+        handshake.THREAD_CONFIG: "a JSON object for the thread's own configuration",
     }
 
     def version(self, output: str) -> str:
@@ -52,9 +55,13 @@ class CodexProvider(Provider):
             raise UnknownVersion(f"`codex --version` printed no version: {output.strip()[:200]!r}")
         return found.group()
 
+    def questions(self, request: AgentRequest) -> tuple[str, ...]:
+        """Ask for the custom agent roles, which may replace the protocol in sub-agents."""
+        return roles.patterns(handshake.planned_home(request), request.cwd)
+
     def native_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
-        """Find `resume ID` or `fork ID` among the caller's arguments."""
-        return flags.native_resume(arguments)
+        """Find `resume ID` or `fork ID` among the caller's arguments, also behind `exec`."""
+        return read(arguments).resume
 
     def plan(
         self,
@@ -63,24 +70,79 @@ class CodexProvider(Provider):
         facts: Facts,
         confirmed: Confirmed | None = None,
     ) -> LaunchPlan | Preflight:
-        """Plan an app-server on stdio; memory and its tools are launch-local overrides."""
-        del facts, confirmed
-        if request.mode not in self.capabilities.modes:
-            raise UnsupportedMode(f"amux cannot launch codex in {request.mode} mode")
-        warnings = () if grant is None else check_version(request.version)
-        values: dict[str, object] = {} if grant is None else flags.bound(grant)
-        if request.options.get("without-hooks", "false").lower() in _TRUE:
-            values |= flags.NO_HOOKS
-        caller = flags.for_server(request.arguments)
-        argv = (*request.command, "app-server", *caller.overrides, *flags.overrides(values))
-        return LaunchPlan(argv=argv, framing=Framing.JSON_RPC, warnings=warnings)
+        """Plan an app-server on stdio, `codex exec`, or a screen with an app-server beside it.
+
+        Memory and its tools are launch-local overrides in each; the latter two ask an app-server
+        of the same binary and flags first.
+        """
+        caller = read(request.arguments)
+        hooks = flags.overrides(flags.NO_HOOKS) if _without_hooks(request) else ()
+        if request.mode is Mode.STREAM:
+            caller.check_server()
+        if grant is None:
+            return _unbound(request, caller, hooks)
+        warnings = (*check_version(request.version), *roles.warnings(facts))
+        ours = (*flags.overrides(flags.bound(grant)), *hooks)
+        server = (*request.command, "app-server", *caller.overrides(), *ours)
+        if request.mode is Mode.STREAM:
+            if handshake.THREAD_CONFIG in request.options:
+                threads.read_config(request.options[handshake.THREAD_CONFIG])
+            return LaunchPlan(argv=server, framing=Framing.JSON_RPC, warnings=warnings)
+        caller.check_screen()
+        if request.mode is Mode.PASSTHROUGH and not caller.executes:
+            raise BadArguments("codex needs a terminal for its screen; use `codex exec` in a pipe")
+        if confirmed is None or confirmed.instructions is None:
+            return Preflight(argv=server, environment=(), framing=Framing.JSON_RPC)
+        text = flags.instructions(confirmed.instructions)
+        words = caller.resuming(request.resume)
+        if caller.executes:
+            return LaunchPlan(
+                argv=(*request.command, *words.ending_with((*ours, *text))),
+                instructions=confirmed.instructions,
+                warnings=warnings,
+            )
+        socket = f"{grant.work}/{SOCKET}"
+        screen = (*flags.overrides(flags.OFF), "--remote", f"unix://{socket}")
+        return LaunchPlan(
+            argv=(*request.command, *words.ending_with(screen)),
+            server=(*server, *text, "--listen", f"unix://{socket}"),
+            socket=socket,
+            framing=Framing.WEBSOCKET,
+            instructions=confirmed.instructions,
+            warnings=warnings,
+        )
+
+    def confirm(self, channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
+        """Confirm on an app-server of the same flags that native memory is off."""
+        return handshake.confirm(channel, request, grant)
 
     def control(
         self, channel: Channel, request: AgentRequest, grant: Grant | None, plan: LaunchPlan
     ) -> Confirmed:
-        """Open the thread and confirm that native memory is off for it."""
-        del plan
+        """Open the thread, or confirm the server beside a screen, which opens its own threads."""
+        if plan.server is not None:
+            return handshake.control_server(channel, request, plan.instructions or "")
         return handshake.control(channel, request, grant)
+
+    def attend(
+        self, channel: Channel, message: JsonObject, request: AgentRequest, grant: Grant
+    ) -> Confirmed | None:
+        """Disable memory mode for each thread that a person opens on the screen."""
+        del grant
+        return handshake.attend(channel, message, request)
+
+
+def _unbound(request: AgentRequest, caller: CallerArguments, hooks: tuple[str, ...]) -> LaunchPlan:
+    """Plan a launch without memory: Codex as it is."""
+    if request.mode is Mode.STREAM:
+        argv = (*request.command, "app-server", *caller.overrides(), *hooks)
+        return LaunchPlan(argv=argv, framing=Framing.JSON_RPC)
+    words = caller.resuming(request.resume)
+    return LaunchPlan(argv=(*request.command, *words.ending_with(hooks)))
+
+
+def _without_hooks(request: AgentRequest) -> bool:
+    return request.options.get("without-hooks", "false").lower() in _TRUE
 
 
 def check_version(version: str) -> tuple[str, ...]:

@@ -1,0 +1,77 @@
+"""The parameters with which a thread is opened: under a bound launch, amux owns them.
+
+A `config` object in `thread/start`, `thread/resume` or `thread/fork` beats every flag of the
+launch, and `config/read` does not show it. So a supervisor's object is read, taken apart into
+dotted keys (a whole table would replace ours), refused where it reaches for what amux owns, and
+sent with the four off values in it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from providers.codex.flags import OFF, SERVER, key
+from providers.errors import BadArguments
+
+if TYPE_CHECKING:
+    from providers.base import JsonObject
+
+OPENING: Final = frozenset({"thread/start", "thread/resume", "thread/fork"})
+MEMORY_MODE: Final = "thread/memoryMode/set"
+_TABLES: Final = frozenset({"features", "memories", "mcp_servers"})
+_OWNED: Final = ("memories", "developer_instructions", f"mcp_servers.{SERVER}")
+_OWNED_FEATURES: Final = ("features.memories", "features.memory_tool", "features.code_mode")
+
+
+def read_config(text: str) -> JsonObject:
+    """Read a supervisor's `config` object from JSON; raise BadArguments."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise BadArguments(f"the thread config is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadArguments("the thread config is no JSON object")
+    return own(value)
+
+
+def own(config: JsonObject) -> JsonObject:
+    """Return the object as dotted keys with native memory off; raise BadArguments."""
+    flat = _flatten(config)
+    for name, value in flat.items():
+        for owned in (*_OWNED, *_OWNED_FEATURES):
+            if (name == owned or name.startswith(f"{owned}.")) and not (
+                name in OFF and value is False
+            ):
+                raise BadArguments(
+                    f"the thread config sets {name}, which amux owns in a launch with memory; "
+                    "leave it out"
+                )
+    return {**flat, **OFF}
+
+
+def bound(method: str, parameters: JsonObject, instructions: str) -> JsonObject:
+    """Return a supervisor's own parameters for one more thread, under the launch's controls.
+
+    Raises BadArguments where they would switch native memory on.
+    """
+    if method == MEMORY_MODE and parameters.get("mode") != "disabled":
+        raise BadArguments("amux keeps memory mode disabled in a launch with memory")
+    if method not in OPENING:
+        return parameters
+    given = parameters.get("config")
+    config = own(given) if isinstance(given, dict) else dict(OFF)
+    return {**parameters, "config": config, "developerInstructions": instructions}
+
+
+def _flatten(config: JsonObject) -> JsonObject:
+    """Take whole tables apart, so that they do not replace what the launch set in them."""
+    flat: JsonObject = {}
+    for name, value in config.items():
+        if name in _TABLES and isinstance(value, dict):
+            flat |= {f"{name}.{key(inner)}": item for inner, item in value.items()}
+        elif name in _TABLES:
+            raise BadArguments(f"the thread config's {name} is no table")
+        else:
+            flat[name] = value
+    return flat
