@@ -13,11 +13,26 @@ from typing import Final
 from providers.base import Facts
 
 MAX_FACT_BYTES: Final = 1024 * 1024
+MAX_LISTED: Final = 100
 
 
 def read_facts(paths: tuple[str, ...]) -> Facts:
-    """Return each path's first MAX_FACT_BYTES bytes, or None where no regular file can be read."""
-    return Facts({path: _read(path) for path in paths})
+    """Return each path's first MAX_FACT_BYTES bytes, or None where no regular file can be read.
+
+    A last segment `*.ending` stands for each such file of its folder, MAX_LISTED at most.
+    """
+    return Facts({path: _read(path) for asked in paths for path in _listed(asked)})
+
+
+def _listed(path: str) -> list[str]:
+    folder, _, name = path.rpartition("/")
+    if not name.startswith("*."):
+        return [path]
+    try:
+        found = sorted(one for one in os.listdir(folder) if one.endswith(name[1:]))  # noqa: PTH208  # names are wanted
+    except OSError:
+        return []
+    return [f"{folder}/{one}" for one in found[:MAX_LISTED]]
 
 
 def _read(path: str) -> bytes | None:

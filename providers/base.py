@@ -221,7 +221,7 @@ class Provider(ABC):
         """Return the version in what `<command> --version` printed; raise UnknownVersion."""
 
     def questions(self, request: AgentRequest) -> tuple[str, ...]:
-        """Name the absolute paths whose content the plan depends on."""
+        """Name the absolute paths that the plan depends on; `FOLDER/*.ending` stands for many."""
         del request
         return ()
 

@@ -6,19 +6,38 @@ import tomllib
 
 import pytest
 
-from providers.base import AgentRequest, Facts, Framing, Grant, LaunchPlan, Mode, Tools
-from providers.codex import CodexProvider, flags
+from providers.base import (
+    AgentRequest,
+    Confirmed,
+    Facts,
+    Framing,
+    Grant,
+    LaunchPlan,
+    Mode,
+    NativeResume,
+    Preflight,
+    Tools,
+)
+from providers.codex import CodexProvider, flags, threads
+from providers.codex.arguments import UNNAMED, read
 from providers.errors import BadArguments, UnknownVersion, UnsupportedVersion
 
 CODEX = CodexProvider()
 
 
-def request(*arguments: str, version: str = "0.171.0", **options: str) -> AgentRequest:
+def request(
+    *arguments: str,
+    version: str = "0.171.0",
+    mode: Mode = Mode.STREAM,
+    resume: NativeResume | None = None,
+    **options: str,
+) -> AgentRequest:
     return AgentRequest(
         command=("/opt/codex",),
         version=version,
         arguments=arguments,
-        mode=Mode.STREAM,
+        mode=mode,
+        resume=resume,
         cwd="/w",
         home="/home/ann",
         environment={"HOME": "/home/ann"},
@@ -86,8 +105,7 @@ def test_hooks_are_switched_off_only_when_asked() -> None:
 
 
 def test_model_sandbox_and_approval_flags_become_overrides() -> None:
-    caller = flags.for_server(("-m", "gpt-5.5", "--sandbox=read-only", "-a", "never"))
-    assert caller.overrides == (
+    assert read(("-m", "gpt-5.5", "--sandbox=read-only", "-a", "never")).overrides() == (
         "-c",
         'model="gpt-5.5"',
         "-c",
@@ -97,10 +115,12 @@ def test_model_sandbox_and_approval_flags_become_overrides() -> None:
     )
 
 
-@pytest.mark.parametrize("arguments", [("--search",), ("hello",), ("-c",)])
+@pytest.mark.parametrize(
+    "arguments", [("--search",), ("hello",), ("-c",), ("exec", "x"), ("--", "x"), ("resume",)]
+)
 def test_arguments_that_an_app_server_cannot_take_are_refused(arguments: tuple[str, ...]) -> None:
     with pytest.raises(BadArguments):
-        flags.for_server(arguments)
+        CODEX.plan(request(*arguments), None, Facts())
 
 
 @pytest.mark.parametrize(
@@ -117,6 +137,15 @@ def test_a_native_resume_is_found_by_its_id(
     found = CODEX.native_resume(arguments)
     assert found is not None
     assert (found.native_id, found.fork) == (native_id, fork)
+
+
+@pytest.mark.parametrize("arguments", [("resume",), ("exec", "resume", "--last", "go on")])
+def test_a_conversation_that_codex_picks_is_one_without_a_record(
+    arguments: tuple[str, ...],
+) -> None:
+    found = CODEX.native_resume(arguments)
+    assert found is not None
+    assert found.native_id == UNNAMED
 
 
 @pytest.mark.parametrize("arguments", [(), ("-m", "fork", "x"), ("exec", "resume the work")])
@@ -154,3 +183,117 @@ def test_a_version_that_was_not_shown_is_named_in_a_warning() -> None:
     shown = CODEX.plan(request(version="0.153.4"), grant(), Facts())
     assert isinstance(shown, LaunchPlan)
     assert shown.warnings == ()
+
+
+CONFIRMED = Confirmed(instructions="USER\n\nPROTOCOL")
+
+
+def test_a_screen_is_planned_only_after_a_preflight_with_the_same_flags() -> None:
+    asked = request("-c", "model='m'", mode=Mode.TERMINAL)
+    step = CODEX.plan(asked, grant(), Facts())
+    assert isinstance(step, Preflight)
+    plan = CODEX.plan(asked, grant(), Facts(), CONFIRMED)
+    assert isinstance(plan, LaunchPlan)
+    assert plan.server is not None
+    assert plan.server[: len(step.argv)] == step.argv
+    assert plan.socket == "/run/work/codex.sock"
+    assert plan.server[-2:] == ("--listen", "unix:///run/work/codex.sock")
+    assert plan.argv[-2:] == ("--remote", "unix:///run/work/codex.sock")
+
+
+def test_the_screen_repeats_the_off_flags_since_its_own_flags_reach_its_threads() -> None:
+    asked = request("-c", "features.memories=true", "--", "a prompt", mode=Mode.TERMINAL)
+    plan = CODEX.plan(asked, grant(), Facts(), CONFIRMED)
+    assert isinstance(plan, LaunchPlan)
+    assert plan.argv.index("features.memories=true") < plan.argv.index("features.memories=false")
+    assert plan.argv[-2:] == ("--", "a prompt")
+
+
+def test_the_screen_resumes_the_session_s_conversation() -> None:
+    resume = NativeResume(native_id="abc", fork=True)
+    asked = request("go on", mode=Mode.TERMINAL, resume=resume)
+    plan = CODEX.plan(asked, grant(), Facts(), CONFIRMED)
+    assert isinstance(plan, LaunchPlan)
+    assert plan.argv[:4] == ("/opt/codex", "fork", "abc", "go on")
+
+
+def test_codex_exec_gets_every_control_after_the_callers_own_flags() -> None:
+    asked = request(
+        "-m",
+        "m",
+        "exec",
+        "-c",
+        "features.memories=true",
+        "--",
+        "-",
+        mode=Mode.PASSTHROUGH,
+        resume=NativeResume(native_id="abc"),
+    )
+    plan = CODEX.plan(asked, grant(), Facts(), CONFIRMED)
+    assert isinstance(plan, LaunchPlan)
+    assert plan.argv[:5] == ("/opt/codex", "-m", "m", "exec", "resume")
+    assert settings(plan)["features.memories"] is False
+    assert settings(plan)["developer_instructions"] == "USER\n\nPROTOCOL"
+    assert plan.argv[-2:] == ("--", "-")
+    assert plan.server is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mode"),
+    [
+        (("hello",), Mode.PASSTHROUGH),
+        (("login",), Mode.TERMINAL),
+        (("-p", "work"), Mode.TERMINAL),
+        (("exec", "--ignore-user-config", "x"), Mode.PASSTHROUGH),
+        (("--remote=unix:///x",), Mode.TERMINAL),
+    ],
+)
+def test_what_memory_cannot_be_confirmed_for_is_refused_bound_and_passed_on_unbound(
+    arguments: tuple[str, ...], mode: Mode
+) -> None:
+    asked = request(*arguments, mode=mode)
+    with pytest.raises(BadArguments):
+        CODEX.plan(asked, grant(), Facts())
+    plan = CODEX.plan(asked, None, Facts())
+    assert isinstance(plan, LaunchPlan)
+    assert plan.argv == ("/opt/codex", *arguments)
+
+
+def test_instructions_too_long_for_one_argument_are_a_clear_error() -> None:
+    asked = request(mode=Mode.TERMINAL)
+    with pytest.raises(BadArguments, match="131071"):
+        CODEX.plan(asked, grant(), Facts(), Confirmed(instructions="é" * 66_000))
+
+
+def test_a_role_file_with_instructions_of_its_own_is_named() -> None:
+    role = b'name = "mole"\ndeveloper_instructions = "dig"\n'
+    facts = Facts({"/home/ann/.codex/agents/m.toml": role, "/w/.codex/agents/n.toml": b"x = 1"})
+    plan = CODEX.plan(request(), grant(), facts)
+    assert isinstance(plan, LaunchPlan)
+    assert len(plan.warnings) == 1
+    assert "mole" in plan.warnings[0]
+    assert "/home/ann/.codex/agents/*.toml" in CODEX.questions(request())
+    assert "/w/.codex/agents/*.toml" in CODEX.questions(request())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"features": {"memories": true}}',
+        '{"features.memory_tool": true}',
+        '{"memories": {"use_memories": true}}',
+        '{"developer_instructions": "x"}',
+        '{"mcp_servers": {"amux": {"enabled": false}}}',
+        '{"mcp_servers": 3}',
+        "[]",
+        "{",
+    ],
+)
+def test_a_thread_config_that_reaches_for_what_amux_owns_is_refused(text: str) -> None:
+    with pytest.raises(BadArguments):
+        CODEX.plan(request(thread_config=text), grant(), Facts())
+
+
+def test_a_thread_config_cannot_replace_whole_tables_of_the_launch() -> None:
+    owned = threads.read_config('{"features": {"web search": true}, "model": "m"}')
+    assert owned == {'features."web search"': True, "model": "m", **flags.OFF}
