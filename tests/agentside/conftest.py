@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from materializer.onefile import build
+from tests.agentside.real_hub import RealHub
 from tests.agentside.scripted_hub import Documents, ScriptedHub, unix_hub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 SYSTEM = "/usr/bin/python3"
 TOKEN = "amux_" + "user_u1_" + "s" * 43
@@ -114,3 +116,24 @@ def _documents() -> Documents:
 def _hub(tmp_path: Path, documents: Documents) -> Iterator[ScriptedHub]:
     with unix_hub(tmp_path / "hub.sock", documents) as hub:
         yield hub
+
+
+@pytest.fixture(name="real_hub")
+def _real_hub(tmp_path: Path) -> Iterator[RealHub]:
+    hub = RealHub(tmp_path / "amux")
+    hub.restart(memory_enabled="true")
+    try:
+        yield hub
+    finally:
+        hub.stop()
+
+
+@pytest.fixture(name="real_side", params=["one file", "installed"])
+def _real_side(
+    request: pytest.FixtureRequest, real_hub: RealHub, onefile: Path, tmp_path: Path
+) -> Side:
+    commands = {
+        "one file": (SYSTEM, "-I", "-S", str(onefile)),
+        "installed": (str(Path(sys.executable).with_name("amux")),),
+    }
+    return Side(commands[request.param], real_hub.environ, tmp_path)
