@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from hub.errors import HubError
 from launcher import memory as memories
+from launcher.beside import start_server
 from launcher.binding import Lease, Unbound
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
 from launcher.environment import MemoryVariables, run_environment
@@ -52,6 +53,7 @@ from providers.base import (
 from providers.errors import NotConfirmed, ProviderError
 
 if TYPE_CHECKING:
+    from launcher.beside import Server
     from launcher.channel import JsonLinesChannel as JsonChannel
     from launcher.host import Host
     from launcher.memory import Memory
@@ -59,7 +61,7 @@ if TYPE_CHECKING:
     from launcher.spawn import AgentProcess, ExitStatus
     from launcher.subject import Subject
     from materializer.values import RunPaths
-    from providers.base import Grant
+    from providers.base import Evidence, Grant
 
 STDIO: Final = {
     Mode.STREAM: Stdio.PIPES,
@@ -163,17 +165,26 @@ def _carry(attempt: Attempt, sessions: SessionStore, undo: contextlib.ExitStack)
         undo.callback(runs.remove, attempt.paths)
     record = _frozen_record(attempt, bound, memory)
     sessions.update(record)
-    process = spawn(_spawn_request(attempt, memory, plan))
+    grant = memory.grant if memory else None
+    start = _spawn_request(attempt, memory, plan)
+    server = None
+    if plan.server is not None:
+        server = start_server(start, plan)
+        undo.callback(server.stop)
+        now = _control(attempt, server.channel, agent, grant, plan)
+        confirmed = _together(confirmed, now)
+    process = spawn(start)
     stop_if_failed = undo.enter_context(contextlib.ExitStack())
     stop_if_failed.callback(process.stop)
     channel = _channel(process, plan.framing)
     if channel is not None:
-        grant = memory.grant if memory else None
         now = _control(attempt, channel, agent, grant, plan)
         confirmed = _together(confirmed, now)
     report = _report(attempt, bound, memory, plan, confirmed)
     record = _running(record, process, report, confirmed, plan)
     sessions.update(record)
+    if server is not None and grant is not None:
+        _attend(attempt, server, agent=agent, grant=grant, sessions=sessions, process=process)
     if isinstance(bound, Lease) and bound.token is not None:
         LEASES.keep(bound.launch, functools.partial(memories.hub_client, host))
     stop_if_failed.pop_all()
@@ -259,11 +270,47 @@ def _control(
 
 def _together(before: Confirmed, now: Confirmed) -> Confirmed:
     """Add what the agent's channel established to what a pre-flight did."""
+    again = {one.control for one in now.evidence}
+    earlier = (one for one in before.evidence if one.control not in again)
     return Confirmed(
-        evidence=(*before.evidence, *now.evidence),
+        evidence=(*earlier, *now.evidence),
         instructions=now.instructions or before.instructions,
         native_id=now.native_id or before.native_id,
         warnings=(*before.warnings, *now.warnings),
+    )
+
+
+def _attend(  # noqa: PLR0913  # everything that a thread on the screen is settled with
+    attempt: Attempt,
+    server: Server,
+    *,
+    agent: AgentRequest,
+    grant: Grant,
+    sessions: SessionStore,
+    process: AgentProcess,
+) -> None:
+    """Settle each thread that a person opens on the screen; end the screen where that fails."""
+    session = attempt.record.id
+
+    def told(confirmed: Confirmed) -> None:
+        record = sessions.load(session)
+        seen = tuple(_recorded(one) for one in confirmed.evidence)
+        sessions.update(
+            replace(
+                record,
+                native_id=record.native_id or confirmed.native_id or "",
+                evidence=tuple(dict.fromkeys((*record.evidence, *seen))),
+            )
+        )
+
+    def refused(reason: str) -> None:
+        record = sessions.load(session)
+        sessions.update(replace(record, warnings=(*record.warnings, reason), failure=reason))
+        process.begin_stop()
+
+    provider = attempt.subject.provider
+    server.attend(
+        lambda message: provider.attend(server.channel, message, agent, grant), told, refused
     )
 
 
@@ -375,17 +422,20 @@ def _running(
         ),
         started=timestamp(),
         warnings=report.warnings,
-        evidence=tuple(
-            RecordedEvidence(control=one.control, observed=one.observed, source=one.source)
-            for one in report.controls
-        ),
+        evidence=tuple(_recorded(one) for one in report.controls),
+    )
+
+
+def _recorded(evidence: Evidence) -> RecordedEvidence:
+    return RecordedEvidence(
+        control=evidence.control, observed=evidence.observed, source=evidence.source
     )
 
 
 def _ended(sessions: SessionStore, record: SessionRecord, status: ExitStatus) -> None:
-    """Write down how the run ended."""
+    """Write down how the run ended, in the record as it is by now."""
     ended = replace(
-        record,
+        sessions.load(record.id),
         state=State.ENDED,
         ended=timestamp(),
         exit_code=status.code,

@@ -1,0 +1,84 @@
+"""The server beside an agent's screen: started and confirmed before the screen, attended after.
+
+A person opens threads on the screen as they like. The server tells of each on the control
+connection, and the provider settles it there; where it cannot, the screen is ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from launcher.errors import AgentFailed, ChannelError
+from launcher.spawn import Stdio, spawn
+from launcher.websocket import WebSocketChannel, connect
+from providers.errors import ProviderError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from launcher.spawn import AgentProcess, SpawnRequest
+    from providers.base import Confirmed, JsonObject, LaunchPlan
+
+LISTEN_SECONDS: Final = 20.0
+"""For the server to listen on its socket."""
+TERM_GRACE: Final = 2.0
+"""Seconds between TERM and KILL: what the server has to save, it saves at each turn."""
+QUIET_SECONDS: Final = 3600.0
+
+
+class Server:
+    """The server's process and the control connection to it."""
+
+    def __init__(self, process: AgentProcess, channel: WebSocketChannel) -> None:
+        self.process = process
+        self.channel = channel
+
+    def stop(self) -> None:
+        """Close the connection and end the server."""
+        self.channel.close()
+        self.process.stop(close=0.0, term=TERM_GRACE)
+
+    def attend(
+        self,
+        settle: Callable[[JsonObject], Confirmed | None],
+        told: Callable[[Confirmed], None],
+        refused: Callable[[str], None],
+    ) -> None:
+        """Settle each message on a thread of its own, until the server ends.
+
+        `told` hears what was established; `refused`, once, why a thread could not be settled.
+        """
+
+        def listen() -> None:
+            while True:
+                try:
+                    established = settle(self.channel.receive(deadline=QUIET_SECONDS))
+                except (ChannelError, AgentFailed, ProviderError) as error:
+                    if self.channel.ended:
+                        return
+                    if isinstance(error, ProviderError):
+                        refused(str(error))
+                        return
+                    continue  # nothing came for a long time
+                if established is not None:
+                    told(established)
+
+        threading.Thread(target=listen, name=f"amux-attend-{self.process.pid}", daemon=True).start()
+
+
+def start_server(request: SpawnRequest, plan: LaunchPlan) -> Server:
+    """Start `plan.server` with the agent's environment and identity, and connect to it.
+
+    Raises AgentFailed or ChannelError; nothing is left of it then.
+    """
+    if plan.server is None or plan.socket is None:
+        raise ChannelError("the plan has no server beside the agent")
+    process = spawn(replace(request, argv=plan.server, stdio=Stdio.PIPES))
+    try:
+        channel = connect(process, plan.socket, deadline=LISTEN_SECONDS)
+    except (ChannelError, AgentFailed):
+        process.stop(close=0.0, term=TERM_GRACE)
+        raise
+    return Server(process, channel)
