@@ -6,6 +6,7 @@ of change when a name comes or goes, but not when an editor saves in place.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,10 +34,10 @@ def count(top: int, *, files: FileSystem, limits: Limits) -> Census:
     for step in walk:
         if walk.entries > limits.walk_entries:
             return Census(documents, size, complete=False)
-        if step.kind is not Kind.FILE or step.entry is None:
+        if step.kind is not Kind.FILE:
             continue
         try:
-            found = step.entry.stat(follow_symlinks=False).st_size
+            found = os.stat(step.name, dir_fd=step.folder, follow_symlinks=False).st_size
         except OSError:
             continue
         if found <= limits.readable_bytes:

@@ -45,18 +45,18 @@ def read_document(name: str, folder: int, *, most: int) -> Document | None:
         # Looked at before it is opened: opening a device can have effects.
         _require_regular(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode, name)
         file = os.open(name, FILE_FLAGS, dir_fd=folder)
+        try:
+            status = os.fstat(file)
+            _require_regular(status.st_mode, name)
+            return Document(read_up_to(file, status.st_size, most), status.st_mtime)
+        finally:
+            os.close(file)
     except FileNotFoundError:
         return None
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENXIO}:
             raise InvalidPath(f"{name} is not a regular file") from error
         raise StorageFailed(f"the document cannot be read: {error.strerror}") from error
-    try:
-        return _read_open(file, name, most)
-    except OSError as error:
-        raise StorageFailed(f"the document cannot be read: {error.strerror}") from error
-    finally:
-        os.close(file)
 
 
 def _require_regular(mode: int, name: str) -> None:
@@ -69,26 +69,23 @@ def _require_regular(mode: int, name: str) -> None:
     raise InvalidPath(f"{name} is not a regular file")
 
 
-def _read_open(file: int, name: str, most: int) -> Document:
-    status = os.fstat(file)
-    _require_regular(status.st_mode, name)
-    data = b"" if status.st_size > most else _read_up_to(file, status.st_size, most)
-    size = max(status.st_size, len(data))
-    if size > most:
+def read_up_to(file: int, size: int, most: int) -> bytes:
+    """Read the whole file, of about `size` bytes; raises LimitExceeded above `most`."""
+    data = os.read(file, size + 1) if size <= most else b""
+    if size < len(data) <= most:
+        data = _read_rest(file, data, most)
+    if max(size, len(data)) > most:
         raise LimitExceeded(
-            f"the file has {size} bytes; at most {most} can be read",
+            f"the file has {max(size, len(data))} bytes; at most {most} can be read",
             limit="readable_bytes",
             maximum=most,
-            size=size,
+            size=max(size, len(data)),
         )
-    return Document(data, status.st_mtime)
+    return data
 
 
-def _read_up_to(file: int, expected: int, most: int) -> bytes:
-    """Read to the end of the file, but not much past `most`, in one call as a rule."""
-    data = os.read(file, expected + 1)
-    if len(data) <= expected:
-        return data
+def _read_rest(file: int, data: bytes, most: int) -> bytes:
+    """Go on reading a file that grew, but not much past `most`."""
     pieces, size = [data], len(data)
     while size <= most and (piece := os.read(file, most + 1 - size)):
         pieces.append(piece)

@@ -7,11 +7,13 @@ other text matches as it is.
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from hub.documents import BOM, Document, is_inside_character, is_text, read_document
+from hub.documents import BOM, FILE_FLAGS, Document, is_inside_character, is_text, read_up_to
 from hub.errors import HubError, InvalidRequest, LimitExceeded
 from hub.values import Match, SearchAnswer, SearchRequest
 from hub.walk import Kind, Step, Walk
@@ -99,46 +101,65 @@ class Scan:
         """Scan; afterwards `incomplete` says whether files are left behind `position`."""
         self.holders = [0] * len(self.query.terms)
         for step in self.walk:
-            if step.kind is not Kind.PASSED and self.position and self._spent(step):
-                self.incomplete = True
-                break
-            if step.kind is Kind.SKIPPED or (step.kind is Kind.FILE and not self._look(step)):
-                self.skipped += 1
+            if step.kind is not Kind.PASSED:
+                if self._spent():
+                    self.incomplete = True
+                    break
+                text = self._read(step) if step.kind is Kind.FILE else None
+                if self.incomplete:
+                    break
+                if text is None:
+                    self.skipped += 1
+                else:
+                    self._look(step.position, text)
             self.position = step.position
         self.skipped += self.walk.misnamed
 
-    def _spent(self, step: Step) -> bool:
+    def _spent(self) -> bool:
         """Tell whether a bound is met; never before the first step, so that pages advance."""
-        if (
+        return bool(self.position) and (
             self.scanned + self.skipped >= self.limits.search_files
             or self.walk.entries > self.limits.walk_entries
             or self.monotonic() >= self.deadline
-        ):
-            return True
-        try:
-            size = step.entry.stat(follow_symlinks=False).st_size if step.entry else 0
-        except OSError:
-            return False
-        return size <= self.limits.readable_bytes and self.read + size > self.limits.search_bytes
+        )
 
-    def _look(self, step: Step) -> bool:
-        """Look for the terms in one file; False if it cannot be read as text."""
-        data = _read_text(step.position.rpartition("/")[2], step.folder, self.limits)
-        if data is None:
-            return False
-        self.scanned += 1
+    def _read(self, step: Step) -> bytes | None:
+        """Return a file's text, or None if it cannot be read as text.
+
+        Sets `incomplete` instead when it would exceed the bytes of one search.
+        """
+        limits = self.limits
+        try:
+            file = os.open(step.name, FILE_FLAGS, dir_fd=step.folder)
+            try:
+                status = os.fstat(file)
+                size = status.st_size
+                if not stat.S_ISREG(status.st_mode) or size > limits.readable_bytes:
+                    return None
+                if self.position and self.read + size > limits.search_bytes:
+                    self.incomplete = True
+                    return None
+                data = read_up_to(file, size, limits.readable_bytes)
+            finally:
+                os.close(file)
+        except (OSError, HubError):
+            return None
         self.read += len(data)
-        path = step.position.encode().lower()
-        text = data.lower()
-        terms = enumerate(self.query.terms)
-        found = tuple([index for index, term in terms if term in text or term in path])
-        if found:
-            head = path + b"\n" + title(text)
-            headed = sum(self.query.terms[index] in head for index in found)
-            self.candidates.append(Candidate(step.position, found, headed))
-            for index in found:
-                self.holders[index] += 1
-        return True
+        return data.removeprefix(BOM) if is_text(data) else None
+
+    def _look(self, path: str, text: bytes) -> None:
+        """Look for the terms in one document's text and path."""
+        self.scanned += 1
+        low, low_path = text.lower(), path.encode().lower()
+        terms = self.query.terms
+        found = [index for index, term in enumerate(terms) if term in low or term in low_path]
+        if not found:
+            return
+        head = low_path + b"\n" + title(low)
+        headed = sum(terms[index] in head for index in found)
+        self.candidates.append(Candidate(path, tuple(found), headed))
+        for index in found:
+            self.holders[index] += 1
 
     def ranked(self) -> list[Candidate]:
         """Return the candidates, best first."""
@@ -149,16 +170,6 @@ class Scan:
             return -len(candidate.found), -candidate.headed, -rarity, candidate.path
 
         return sorted(self.candidates, key=order)
-
-
-def _read_text(name: str, folder: int, limits: Limits) -> bytes | None:
-    try:
-        document = read_document(name, folder, most=limits.readable_bytes)
-    except HubError:
-        return None
-    if document is None or not is_text(document.data):
-        return None
-    return document.data.removeprefix(BOM)
 
 
 def title(text: bytes) -> bytes:

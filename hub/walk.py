@@ -35,12 +35,12 @@ class Kind(Enum):
 
 
 class Step(NamedTuple):
-    """One thing met: its position, the open folder it stands in, and its entry there."""
+    """One thing met: its position, the open folder it stands in, and its name there."""
 
     kind: Kind
     position: str
     folder: int
-    entry: os.DirEntry[str] | None
+    name: str
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Walk:
     def _steps(self) -> Iterator[Step]:
         listing = self._list(self.top, self.base)
         if listing is None:
-            yield Step(Kind.SKIPPED, self.base, self.top, None)
+            yield Step(Kind.SKIPPED, self.base, self.top, "")
             return
         stack = [(self.top, self.base, iter(listing))]
         while stack:
@@ -82,14 +82,14 @@ class Walk:
                 stack.pop()
                 if stack:
                     os.close(self._open.pop())
-                    yield Step(Kind.PASSED, base[:-1] + _PAST_FOLDER, folder, None)
+                    yield Step(Kind.PASSED, base[:-1] + _PAST_FOLDER, folder, "")
             elif not key.endswith("/"):
                 kind = Kind.FILE if entry.is_file(follow_symlinks=False) else Kind.SKIPPED
-                yield Step(kind, base + key, folder, entry)
+                yield Step(kind, base + key, folder, key)
             elif entered := self._enter(entry.name, folder, base + key):
                 stack.append(entered)
             else:
-                yield Step(Kind.SKIPPED, base + key[:-1] + _PAST_FOLDER, folder, None)
+                yield Step(Kind.SKIPPED, base + key[:-1] + _PAST_FOLDER, folder, "")
 
     def _enter(
         self, name: str, parent: int, base: str
