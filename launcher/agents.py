@@ -98,11 +98,16 @@ class VersionCache:
 
     path: Path
 
-    def output(self, command: AgentCommand, ask: Callable[[tuple[str, ...]], str]) -> str:
-        """Return what `<command> --version` printed, asking only for a file not seen before."""
+    def output(
+        self, command: AgentCommand, uid: int | None, ask: Callable[[tuple[str, ...]], str]
+    ) -> str:
+        """Return what `<command> --version` printed, asking only for a file not seen before.
+
+        `uid` is the target's, since another account may not be able to run the same file.
+        """
         info = command.program.stat()
         real = os.path.realpath(command.program)
-        key = f"{real}:{info.st_ino}:{info.st_size}:{info.st_mtime_ns}"
+        key = f"{uid}:{real}:{info.st_ino}:{info.st_size}:{info.st_mtime_ns}"
         known = self._load()
         if key in known:
             return known[key]

@@ -23,7 +23,7 @@ from launcher.beside import start_server
 from launcher.binding import Lease, Unbound
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
 from launcher.environment import MemoryVariables, run_environment
-from launcher.errors import LaunchError, MemoryNotIsolated
+from launcher.errors import BadRequest, LaunchError, MemoryNotIsolated
 from launcher.facts import read_facts
 from launcher.leases import LEASES
 from launcher.preflight import PreflightMemory, run_preflight
@@ -42,6 +42,7 @@ from launcher.spawn import SpawnRequest, Stdio, spawn
 from launcher.subject import find_subject
 from materializer import runs
 from materializer.errors import MaterializeError
+from materializer.provision import Copy, provide
 from providers.base import (
     AgentRequest,
     Confirmed,
@@ -73,13 +74,14 @@ FAILURES: Final = (LaunchError, ProviderError, MaterializeError, HubError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One run of a session as it is being made."""
+    """One run of a session as it is being made. `lock` is the descriptor of the right to run it."""
 
     request: LaunchRequest
     host: Host
     subject: Subject
     record: SessionRecord
     paths: RunPaths
+    lock: int
 
 
 def launch(request: LaunchRequest, host: Host) -> Run:
@@ -91,20 +93,19 @@ def launch(request: LaunchRequest, host: Host) -> Run:
     sessions = SessionStore(host.home)
     subject = find_subject(request, host, sessions)
     with contextlib.ExitStack() as undo:
-        record = _claim(request, subject, sessions, undo)
-        paths = _place(subject, host)
-        attempt = Attempt(request=request, host=host, subject=subject, record=record, paths=paths)
+        attempt = _claim(request, subject, host, undo)
         try:
             return _carry(attempt, sessions, undo)
         except FAILURES as error:
-            sessions.update(replace(record, state=State.FAILED, failure=str(error)))
+            sessions.update(replace(attempt.record, state=State.FAILED, failure=str(error)))
             raise
 
 
 def _claim(
-    request: LaunchRequest, subject: Subject, sessions: SessionStore, undo: contextlib.ExitStack
-) -> SessionRecord:
-    """Take the right to run the session, and draft its record: a new one, a fork, or its own."""
+    request: LaunchRequest, subject: Subject, host: Host, undo: contextlib.ExitStack
+) -> Attempt:
+    """Take the right to run the session, and save its record: a new one, a fork's, or its own."""
+    sessions = SessionStore(host.home)
     stored = subject.stored
     fresh = stored is None or (subject.resume is not None and subject.resume.fork)
     identifier = stored.id if stored is not None and not fresh else sessions.new_id()
@@ -137,12 +138,18 @@ def _claim(
         processes=(),
         state=State.STARTING,
     )
-    return sessions.create(record) if fresh or stored is None else sessions.update(record)
+    return Attempt(
+        request=request,
+        host=host,
+        subject=subject,
+        record=sessions.create(record) if fresh or stored is None else sessions.update(record),
+        paths=_place(None if fresh else stored, host),
+        lock=lock.descriptor,
+    )
 
 
-def _place(subject: Subject, host: Host) -> RunPaths:
+def _place(stored: SessionRecord | None, host: Host) -> RunPaths:
     """Name the run's folder: the one that the session had, or a new one."""
-    stored = subject.stored
     if stored is not None and stored.run and Path(stored.run).parent == host.runs:
         return runs.reopen(Path(stored.run))
     return runs.allocate(host.runs)
@@ -156,7 +163,9 @@ def _carry(attempt: Attempt, sessions: SessionStore, undo: contextlib.ExitStack)
     if isinstance(bound, Lease):
         if bound.token is not None:
             undo.callback(_end_lease, host, bound.launch)
+        memories.check_access(subject, bound, attempt.request, host)
         memory = memories.prepare(subject, bound, host, attempt.paths)
+    _furnish(attempt)
     agent = _agent_request(attempt, memory)
     plan, confirmed = _plan(attempt, agent, memory)
     files = (*(memory.files if memory else ()), *plan.files)
@@ -197,6 +206,18 @@ def _carry(attempt: Attempt, sessions: SessionStore, undo: contextlib.ExitStack)
     )
 
 
+def _furnish(attempt: Attempt) -> None:
+    """Make in a relocated home what the agent needs there, as the account that owns it."""
+    subject, request = attempt.subject, attempt.request
+    relocated = subject.identity is not None or attempt.record.private_home
+    copies = tuple(Copy(source=one.source, target=one.target) for one in request.provide)
+    if copies and not relocated:
+        message = "--provide fills a relocated home; name one with --user or --private-home"
+        raise BadRequest(message)
+    if relocated:
+        provide(subject.identity, subject.home, folders=subject.provider.folders, copies=copies)
+
+
 def _agent_request(attempt: Attempt, memory: Memory | None) -> AgentRequest:
     """Return what the provider may know, with the environment that the agent will have."""
     subject = attempt.subject
@@ -220,7 +241,7 @@ def _plan(
     """Ask the provider for its plan; a pre-flight that it wants first is run and answered."""
     provider = attempt.subject.provider
     grant = memory.grant if memory else None
-    facts = read_facts(provider.questions(agent))
+    facts = read_facts(provider.questions(agent), attempt.subject.identity)
     step = provider.plan(agent, grant, facts)
     if isinstance(step, LaunchPlan):
         return step, Confirmed(instructions=step.instructions)
@@ -325,9 +346,19 @@ def _spawn_request(attempt: Attempt, memory: Memory | None, plan: LaunchPlan) ->
         ),
         cwd=attempt.subject.cwd,
         marker=attempt.record.marker,
-        stdio=STDIO[attempt.request.mode],
+        stdio=_stdio(attempt),
         identity=attempt.subject.identity,
+        hold=(attempt.lock,),
+        stderr_copy=2 if attempt.request.mode is Mode.PASSTHROUGH else None,
     )
+
+
+def _stdio(attempt: Attempt) -> Stdio:
+    """Choose the agent's stdio; another user never gets the caller's own."""
+    mode = attempt.request.mode
+    if attempt.subject.identity is None:
+        return STDIO[mode]
+    return Stdio.PTY if mode is Mode.TERMINAL else Stdio.PIPES
 
 
 def _variables(memory: Memory | None) -> MemoryVariables | None:

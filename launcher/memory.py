@@ -14,11 +14,14 @@ from hub.enrolment import enrol_local, remote_connection
 from hub.errors import MemoryDisabled
 from hub.home import agent_socket, private_socket
 from hub.local import answers, ensure_running
+from hub.values import PRINCIPAL_PREFIX
 from launcher.binding import Lease, Unbound, bind_fresh, bind_stored
 from launcher.environment import MemoryVariables
+from launcher.errors import IsolationRefused
 from launcher.installed import commands_folder, installed_command
 from launcher.protocol import render
 from materializer import interpreter, onefile
+from materializer.tenancy import claim
 from materializer.values import PlannedFile
 from providers.base import Grant, Tools
 
@@ -95,6 +98,43 @@ def _open_hub(request: LaunchRequest, host: Host) -> HubClient:
         if request.start_hub:
             ensure_running(host.home, host.environ)
     return hub_client(host)
+
+
+def check_access(subject: Subject, lease: Lease, request: LaunchRequest, host: Host) -> None:
+    """Refuse a launch that could reach another Principal's memory around the Hub.
+
+    An account serves one Principal (UidTaken). Under policy `principal`, an agent that can read
+    AMUX_HOME runs for the account's own Principal only, or in a private home, which is weak.
+    """
+    if lease.principal is None:
+        return
+    if subject.identity is not None:
+        claim(host.home / "accounts.json", subject.identity, lease.principal)
+        return
+    private = request.private_home or (subject.stored and subject.stored.private_home)
+    if not lease.binding.startswith(PRINCIPAL_PREFIX) or private:
+        return
+    own = own_principal(host)
+    if lease.principal != own:
+        message = (
+            f"this launch for Principal {lease.principal} would run as your own account, which "
+            f"serves {own or 'no Principal'} and can read {host.home}; give it an account with "
+            "--user, or accept weak isolation with --private-home"
+        )
+        raise IsolationRefused(message)
+
+
+def own_principal(host: Host) -> str | None:
+    """Return the Principal of this account's own credential, None where the Hub knows none."""
+    remote = remote_connection(host.home)
+    if remote is None:
+        return enrol_local(host.home)
+    path = connection_path(host.home, "user")
+    if not path.exists():
+        return None
+    with HubClient.from_file(path, seconds=HUB_SECONDS) as hub:
+        binding = hub.capability().binding or ""
+    return binding.removeprefix(PRINCIPAL_PREFIX) if binding.startswith(PRINCIPAL_PREFIX) else None
 
 
 def prepare(subject: Subject, lease: Lease, host: Host, paths: RunPaths) -> Memory:

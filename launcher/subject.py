@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pwd
-import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from launcher.agents import VersionCache, find_agent
 from launcher.environment import RelocatedHome, base_environment
-from launcher.errors import AgentFailed, BadRequest
+from launcher.errors import AgentNotFound, BadRequest
 from materializer.identity import resolve
+from materializer.trial import run as run_trial
 from providers.base import NativeResume
 from providers.registry import Registry
 
@@ -69,7 +70,6 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
         raise BadRequest(message)
     search_path = request.environment.get("PATH", os.defpath)
     command = find_agent(provider.executable, search_path=search_path, given=request.executable)
-    printed = VersionCache(host.versions).output(command, _ask_version)
     cwd = str(request.cwd or (stored.cwd if stored else "") or (home if user else os.getcwd()))  # noqa: PTH109  # a string is wanted
     if not os.path.isabs(cwd):  # noqa: PTH117  # same
         message = f"the folder {cwd} is not an absolute path"
@@ -80,6 +80,11 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
         home=_relocated(request, identity, private),
         pass_names=request.pass_names,
         folders=command.folders,
+    )
+    printed = VersionCache(host.versions).output(
+        command,
+        None if identity is None else identity.uid,
+        functools.partial(_ask_version, identity=identity, environment=environment),
     )
     resume = native
     if resume is None and stored is not None:
@@ -142,25 +147,17 @@ def _check(request: LaunchRequest, stored: SessionRecord | None, provider: Provi
         raise BadRequest(wrong)
 
 
-def _ask_version(argv: tuple[str, ...]) -> str:
-    """Run `--version` in an empty home of nobody's, so that it can write nowhere that matters."""
-    environment = {"HOME": "/nonexistent", "PATH": os.environ.get("PATH", os.defpath)}
-    try:
-        done = subprocess.run(
-            argv,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=VERSION_SECONDS,
-            check=False,
-            cwd="/",
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        message = f"`{' '.join(argv)}` did not answer: {error}"
-        raise AgentFailed(message) from error
-    if done.returncode != 0:
-        message = f"`{' '.join(argv)}` ended with {done.returncode}"
-        raise AgentFailed(message, stderr=done.stderr[-2000:])
-    return done.stdout + done.stderr
+def _ask_version(
+    argv: tuple[str, ...], identity: Identity | None, environment: Mapping[str, str]
+) -> str:
+    """Try the agent as the target: run `--version` in a home of nobody's, where it can't write."""
+    environment = {**environment, "HOME": "/nonexistent"}
+    trial = run_trial(argv, identity=identity, environment=environment, deadline=VERSION_SECONDS)
+    if trial.status == 0:
+        return (trial.stdout + trial.stderr).decode(errors="replace")
+    who = f"user {identity.user}" if identity else "your account"
+    message = (
+        f"`{' '.join(argv)}` cannot be run by {who} ({trial.reason}); an agent below somebody's "
+        "private home must be installed where the target can read it, such as /usr/local"
+    )
+    raise AgentNotFound(message)

@@ -215,6 +215,8 @@ class Provider(ABC):
     capabilities: ClassVar[Capabilities]
     options: ClassVar[Mapping[str, str]] = {}
     """Options of a launch that this provider alone knows: name, and one line for people."""
+    folders: ClassVar[tuple[str, ...]] = ()
+    """Folders below a relocated home that the agent needs before it starts (0700 when made)."""
 
     @abstractmethod
     def version(self, output: str) -> str:

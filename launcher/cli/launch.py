@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
 from hub.errors import HubError
 from launcher.errors import LaunchError
+from launcher.foreground import foreground, keyboard_left_to_agent
 from launcher.host import this_host
 from launcher.launch import launch
 from launcher.request import LaunchRequest, Provision
@@ -184,56 +183,19 @@ def _foreground(request: LaunchRequest, *, as_json: bool) -> None:
         request,
         mode=Mode.TERMINAL if terminal else Mode.PASSTHROUGH,
         environment=dict(os.environ),
-        cwd=request.cwd,
     )
     try:
-        with _Signals() as signals:
+        with keyboard_left_to_agent():
             run = launch(request, this_host(os.environ))
             _tell(run, as_json=as_json)
-            signals.stop_on_end(run)
-            status = run.wait()
+            status = foreground(run.process)
+            run.wait()
     except (LaunchError, ProviderError, MaterializeError, HubError) as error:
         _refuse(error, as_json=as_json)
-        sys.exit(FAILED)
-    if status is None:
         sys.exit(FAILED)
     if as_json:
         _event("ended", code=status.code, signal=status.signal, session=run.report.session)
     sys.exit(status.shell)
-
-
-class _Signals:
-    """amux shares the agent's process group in a terminal: the agent alone answers INT and QUIT.
-
-    TERM and HUP, which are meant for amux, stop the agent by the ladder.
-    """
-
-    IGNORED: Final = (signal.SIGINT, signal.SIGQUIT)
-    STOPPING: Final = (signal.SIGTERM, signal.SIGHUP)
-
-    def __init__(self) -> None:
-        self._wanted = threading.Event()
-        self._before: dict[int, object] = {}
-
-    def __enter__(self) -> Self:
-        for number in self.STOPPING:
-            self._before[number] = signal.signal(number, lambda *_: self._wanted.set())
-        for number in self.IGNORED:
-            self._before[number] = signal.signal(number, lambda *_: None)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
-
-    def stop_on_end(self, run: Run) -> None:
-        """Stop the run as soon as a stopping signal has come."""
-
-        def wait() -> None:
-            self._wanted.wait()
-            run.stop()
-
-        threading.Thread(target=wait, name="amux-stop", daemon=True).start()
 
 
 def _tell(run: Run, *, as_json: bool) -> None:
