@@ -40,6 +40,7 @@ class CodexProvider(Provider):
 
     name: ClassVar[str] = "codex"
     executable: ClassVar[str] = "codex"
+    folders: ClassVar[tuple[str, ...]] = (".codex",)
     capabilities: ClassVar[Capabilities] = Capabilities(
         memory=True, tools=Tools.MCP, modes=frozenset(Mode)
     )
