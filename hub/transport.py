@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +30,9 @@ class UnixTransport:
         """Return status and body of the answer. Raises Unavailable."""
         channel = _UnixConnection(self._path, seconds=self._seconds)
         try:
-            channel.request(method, path, body=body, headers={**headers, "Connection": "close"})
+            # A Hub that refuses early closes while a large body is still under way.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                channel.request(method, path, body=body, headers={**headers, "Connection": "close"})
             response = channel.getresponse()
             return response.status, response.read()
         except (OSError, http.client.HTTPException) as error:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 BODY_BYTES: Final = 512 * 1024
 BODY_SECONDS: Final = 20.0
+DRAIN_BYTES: Final = 8 * 1024 * 1024
 DRAIN_SECONDS: Final = 2.0
 
 
@@ -61,7 +62,7 @@ class BodyReader:
         declared = request.headers.get("content-length", "0")
         if "transfer-encoding" in request.headers or not declared.isdecimal():
             return False
-        if int(declared[:20]) > BODY_BYTES:
+        if int(declared[:20]) > DRAIN_BYTES:
             return False
         try:
             async with asyncio.timeout(DRAIN_SECONDS) as bound:
