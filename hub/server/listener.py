@@ -36,6 +36,8 @@ UNREAD_SECONDS: Final = 30.0
 HANDSHAKE_SECONDS: Final = 10.0
 GRACE_SECONDS: Final = 15
 HEAD_BYTES: Final = 16 * 1024
+# A chunked body with its framing; chunks of one byte would cost a second of work per MiB.
+CHUNKED_BYTES: Final = 640 * 1024
 MOST_CONNECTIONS: Final = 4096
 BACKLOG: Final = 512
 _OWN_FILES: Final = 256
@@ -46,6 +48,7 @@ class BoundedProtocol(H11Protocol):
 
     _head_timer: asyncio.TimerHandle | None = None
     _unread_timer: asyncio.TimerHandle | None = None
+    _chunked: int = 0
     born: float = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -66,9 +69,15 @@ class BoundedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; a head that began but is not whole yet has its time."""
+        if not self.in_call:
+            self._chunked = 0
         super().data_received(data)
         if self.in_call:
             self._stop_timer()
+            if (b"transfer-encoding", b"chunked") in self.headers:
+                self._chunked += len(data)
+                if self._chunked > CHUNKED_BYTES:
+                    self.cut()
         elif self._head_timer is None and not self.transport.is_closing():
             self._head_timer = self.loop.call_later(HEAD_SECONDS, self.cut)
 

@@ -1,0 +1,282 @@
+"""Slow and broken clients: each is cut in time, and none of them stops another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from hub.server import listener
+from hub.server.body import BodyReader
+from hub.server.listener import Listener, bind_unix
+from hub.unixsocket import connect
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from fixtures.hubs import HubHome
+
+SECONDS: Final = 20.0
+IDLE: Final = 1000
+HEAD: Final = b"POST /v1/memory/upsert HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _many_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 8192 if hard == resource.RLIM_INFINITY else min(8192, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_thousand_idle_and_half_open_connections_stop_nobody(shared_hub: HubHome) -> None:
+    token = shared_hub.token("user").encode()
+    half = HEAD + b"Authorization: Bearer " + token + b"\r\nContent-Length: 4000\r\n\r\n{"
+    with contextlib.ExitStack() as stack:
+        for number in range(IDLE + 400):
+            path = shared_hub.agents if number % 2 else shared_hub.private
+            channel = stack.enter_context(connect(path, seconds=SECONDS))
+            if number >= IDLE + 200:
+                channel.sendall(half)
+            elif number >= IDLE:
+                channel.sendall(HEAD + b"X-Slow: ")
+        for number in range(10):
+            began = time.monotonic()
+            reply = _upsert(shared_hub, f"slow/{number}.md")
+            assert reply == 200
+            assert time.monotonic() - began < 2
+
+
+def test_an_endless_body_in_one_byte_chunks_is_refused_and_stops_nobody(
+    shared_hub: HubHome,
+) -> None:
+    token = shared_hub.token("user").encode()
+    head = HEAD + b"Authorization: Bearer " + token + b"\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answers: list[bytes] = []
+
+    def bomb() -> None:
+        with connect(shared_hub.private, seconds=SECONDS) as channel:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                channel.sendall(head)
+                for _ in range(200):
+                    channel.sendall(b"1\r\nx\r\n" * 4096)
+            with contextlib.suppress(ConnectionResetError):
+                answers.append(channel.recv(65536))
+
+    bombs = [threading.Thread(target=bomb) for _ in range(2)]
+    for thread in bombs:
+        thread.start()
+    slowest = 0.0
+    number = 0
+    while any(thread.is_alive() for thread in bombs):
+        began = time.monotonic()
+        assert _upsert(shared_hub, f"bomb/{number % 50}.md") in {200, 409}
+        slowest = max(slowest, time.monotonic() - began)
+        number += 1
+    assert number > 0
+    assert slowest < 5
+    assert answers in ([], [b""], [b"", b""])
+
+
+def test_a_chunked_body_over_the_bound_is_refused_with_the_bound(shared_hub: HubHome) -> None:
+    token = shared_hub.token("user").encode()
+    head = HEAD + b"Authorization: Bearer " + token + b"\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with connect(shared_hub.private, seconds=SECONDS) as channel:
+        channel.sendall(head + (b"8000\r\n" + b"x" * 32768 + b"\r\n") * 17)
+        assert channel.recv(65536).split(b" ", 2)[1] == b"413"
+
+
+def test_a_chunk_bomb_without_a_credential_is_not_even_read(shared_hub: HubHome) -> None:
+    sent = 0
+    with (
+        connect(shared_hub.agents, seconds=SECONDS) as channel,
+        contextlib.suppress(BrokenPipeError, ConnectionResetError),
+    ):
+        channel.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        while sent < 64 * 1024 * 1024:
+            channel.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+            sent += 65536
+    assert sent < 8 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [b"X-Filler: " + b"y" * 4000 + b"\r\n", b"y" * 65536, b"a\r\n"],
+    ids=["headers", "one line", "lines without colons"],
+)
+def test_an_endless_head_is_cut(shared_hub: HubHome, flood: bytes) -> None:
+    sent = 0
+    with connect(shared_hub.agents, seconds=SECONDS) as channel:
+        channel.sendall(HEAD)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            while sent < 16 * 1024 * 1024:
+                channel.sendall(flood)
+                sent += len(flood)
+    assert sent < 4 * 1024 * 1024
+    assert _upsert(shared_hub, "after-flood.md") in {200, 409}
+
+
+def test_a_client_that_never_reads_its_answers_stops_nobody(shared_hub: HubHome) -> None:
+    one = b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with connect(shared_hub.private, seconds=0.2) as channel:
+        with contextlib.suppress(TimeoutError, BrokenPipeError):
+            for _ in range(2000):
+                channel.sendall(one * 100)
+        assert _upsert(shared_hub, "beside-a-mute.md") in {200, 409}
+
+
+def test_a_client_that_goes_away_in_the_middle_leaves_no_half_document(
+    shared_hub: HubHome,
+) -> None:
+    token = shared_hub.token("user").encode()
+    body = b'{"path":"gone.md","content":"' + b"z" * 30_000
+    with connect(shared_hub.private, seconds=SECONDS) as channel:
+        length = str(len(body) + 100).encode()
+        channel.sendall(HEAD + b"Authorization: Bearer " + token + b"\r\n")
+        channel.sendall(b"Content-Length: " + length + b"\r\n\r\n" + body)
+    reply = shared_hub.call(
+        "POST", "/v1/memory/get", {"path": "gone.md"}, token=shared_hub.token("user")
+    )
+    assert reply.fields["exists"] is False
+
+
+@pytest.mark.parametrize(
+    ("constant", "data"),
+    [
+        ("HEAD_SECONDS", b""),
+        ("HEAD_SECONDS", b"GET /v1/health HTTP/1.1\r\nHost: local"),
+        ("KEEP_ALIVE_SECONDS", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HT"),
+        ("KEEP_ALIVE_SECONDS", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    ],
+    ids=["silent", "half a head", "half a second head", "idle after an answer"],
+)
+def test_a_connection_without_a_whole_request_is_cut_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, constant: str, data: bytes
+) -> None:
+    monkeypatch.setattr(listener, constant, 0.2)
+    with _serving(tmp_path / "s.sock", _hello) as path, connect(path, seconds=SECONDS) as channel:
+        channel.sendall(data)
+        answer = _read_to_end(channel)
+    assert answer.count(b"200 OK") == data.count(b"\r\n\r\n")
+
+
+def test_a_client_that_leaves_its_answers_unread_is_cut_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "UNREAD_SECONDS", 0.2)
+
+    async def large(scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(64):
+            await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    with _serving(tmp_path / "s.sock", large) as path, connect(path, seconds=SECONDS) as channel:
+        channel.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        probe = select_hangup(channel)
+        assert probe
+        assert len(_read_to_end(channel)) < 64 * 65536
+
+
+def test_when_a_socket_is_full_the_oldest_idle_connection_makes_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "most_connections", lambda: 5)
+    with _serving(tmp_path / "s.sock", _hello) as path, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(connect(path, seconds=SECONDS)) for _ in range(5)]
+        late = stack.enter_context(connect(path, seconds=SECONDS))
+        late.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert b"200 OK" in _read_to_end(late)
+        assert _read_to_end(idle[0]) == b""
+        idle[1].sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert b"200 OK" in _read_to_end(idle[1])
+
+
+def test_a_body_that_does_not_arrive_is_given_up_in_time(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    async def reading(scope: Scope, receive: Receive, send: Send) -> None:
+        from starlette.requests import Request  # noqa: PLC0415  # only here
+
+        from hub.errors import HubError  # noqa: PLC0415  # only here
+
+        scope["state"] = {}
+        try:
+            await BodyReader(seconds=0.2).read(Request(scope, receive))
+        except HubError as error:
+            seen.append(error.message)
+        await _hello(scope, receive, send)
+
+    with _serving(tmp_path / "s.sock", reading) as path, connect(path, seconds=SECONDS) as channel:
+        channel.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf")
+        assert b"200 OK" in channel.recv(65536)
+    assert seen == ["the body did not arrive in 0.2 seconds"]
+
+
+def select_hangup(channel: socket.socket) -> bool:
+    """Wait, without reading, until the other side has closed."""
+    import select  # noqa: PLC0415  # only here
+
+    poll = select.poll()
+    poll.register(channel, 0)
+    return bool(poll.poll(SECONDS * 1000))
+
+
+def _upsert(hub: HubHome, path: str) -> int:
+    return hub.call(
+        "POST",
+        "/v1/memory/upsert",
+        {"path": path, "content": f"about {path}\n", "expected_revision": "absent"},
+        token=hub.token("user"),
+    ).status
+
+
+def _read_to_end(channel: socket.socket) -> bytes:
+    answer = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := channel.recv(65536):
+            answer += part
+    return answer
+
+
+async def _hello(scope: Scope, receive: Receive, send: Send) -> None:
+    del scope, receive
+    headers = [(b"content-length", b"2")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"hi"})
+
+
+@contextlib.contextmanager
+def _serving(path: Path, app: ASGIApp) -> Iterator[Path]:
+    """Run the Hub's listener alone, in a thread, with an application of the test's."""
+    bound = bind_unix(path, mode=0o600)
+    stops: list[Callable[[], object]] = []
+    up = threading.Event()
+
+    async def run() -> None:
+        served = Listener(app, bound)
+        loop = asyncio.get_running_loop()
+        stops.append(lambda: loop.call_soon_threadsafe(served.stop))
+        loop.call_soon(up.set)
+        await served.serve()
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    try:
+        assert up.wait(SECONDS)
+        yield path
+    finally:
+        stops[0]()
+        thread.join(SECONDS)
+        bound.close()
