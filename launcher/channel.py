@@ -288,7 +288,7 @@ class JsonRpcChannel(JsonLinesChannel):
     """
 
     def __init__(self, process: AgentProcess, handler: ServerRequestHandler = refuse) -> None:
-        self._handler = handler
+        self.handler = handler
         self._identifier = 0
         self._waiting: set[int] = set()
         self._answers: dict[int, JsonObject] = {}
@@ -375,7 +375,7 @@ class JsonRpcChannel(JsonLinesChannel):
             method=str(message["method"]), params=params if isinstance(params, dict) else {}
         )
         try:
-            return {"result": self._handler(question)}
+            return {"result": self.handler(question)}
         except ServerRequestRefused as error:
             return {"error": {"code": error.rpc_code, "message": str(error)}}
         except Exception as error:  # noqa: BLE001  # the supervisor's code; the agent must get an answer

@@ -21,7 +21,7 @@ from hub.errors import HubError
 from launcher import memory as memories
 from launcher.beside import start_server
 from launcher.binding import Lease, Unbound
-from launcher.channel import JsonLinesChannel, JsonRpcChannel
+from launcher.channel import JsonLinesChannel, JsonRpcChannel, LineChannel
 from launcher.environment import MemoryVariables, run_environment
 from launcher.errors import BadRequest, LaunchError, MemoryNotIsolated
 from launcher.facts import read_facts
@@ -55,7 +55,6 @@ from providers.errors import NotConfirmed, ProviderError
 
 if TYPE_CHECKING:
     from launcher.beside import Server
-    from launcher.channel import JsonLinesChannel as JsonChannel
     from launcher.host import Host
     from launcher.memory import Memory
     from launcher.request import LaunchRequest
@@ -110,7 +109,7 @@ def _claim(
     fresh = stored is None or (subject.resume is not None and subject.resume.fork)
     identifier = stored.id if stored is not None and not fresh else sessions.new_id()
     lock = sessions.lock(identifier)
-    undo.callback(lock.close)
+    undo.callback(lock.release)
     known = (
         SessionRecord(id=identifier, provider=subject.provider.name) if stored is None else stored
     )
@@ -186,7 +185,7 @@ def _carry(attempt: Attempt, sessions: SessionStore, undo: contextlib.ExitStack)
     stop_if_failed = undo.enter_context(contextlib.ExitStack())
     stop_if_failed.callback(process.stop)
     channel = _channel(process, plan.framing)
-    if channel is not None:
+    if isinstance(channel, JsonLinesChannel):
         now = _control(attempt, channel, agent, grant, plan)
         confirmed = _together(confirmed, now)
     report = _report(attempt, bound, memory, plan, confirmed)
@@ -277,7 +276,7 @@ def _preflight(attempt: Attempt, step: Preflight, agent: AgentRequest, grant: Gr
 
 def _control(
     attempt: Attempt,
-    channel: JsonChannel,
+    channel: JsonLinesChannel,
     agent: AgentRequest,
     grant: Grant | None,
     plan: LaunchPlan,
@@ -348,6 +347,8 @@ def _spawn_request(attempt: Attempt, memory: Memory | None, plan: LaunchPlan) ->
         marker=attempt.record.marker,
         stdio=_stdio(attempt),
         identity=attempt.subject.identity,
+        rows=attempt.request.rows,
+        columns=attempt.request.columns,
         hold=(attempt.lock,),
         stderr_copy=2 if attempt.request.mode is Mode.PASSTHROUGH else None,
     )
@@ -356,6 +357,8 @@ def _spawn_request(attempt: Attempt, memory: Memory | None, plan: LaunchPlan) ->
 def _stdio(attempt: Attempt) -> Stdio:
     """Choose the agent's stdio; another user never gets the caller's own."""
     mode = attempt.request.mode
+    if mode is Mode.TERMINAL and attempt.request.pty:
+        return Stdio.PTY
     if attempt.subject.identity is None:
         return STDIO[mode]
     return Stdio.PTY if mode is Mode.TERMINAL else Stdio.PIPES
@@ -365,13 +368,15 @@ def _variables(memory: Memory | None) -> MemoryVariables | None:
     return memory.variables if memory else None
 
 
-def _channel(process: AgentProcess, framing: Framing) -> JsonChannel | None:
+def _channel(process: AgentProcess, framing: Framing) -> LineChannel | None:
     match framing:
         case Framing.JSON_RPC:
             return JsonRpcChannel(process)
         case Framing.JSON_LINES:
             return JsonLinesChannel(process)
-        case Framing.WEBSOCKET | Framing.LINES | Framing.RAW:
+        case Framing.LINES if process.stdout is not None:
+            return LineChannel(process)
+        case _:
             return None
 
 

@@ -28,7 +28,8 @@ class LaunchRequest:
     `cwd` None is the caller's folder, or the target's home where isolated. `environment` is the
     caller's; `pass_names` are let through the isolated allow-list. `session` resumes that session
     (then `provider` and `principal` are the record's). `kind` says what started it. `options` are
-    the provider's own (`providers.base.Provider.options`); an unknown one is refused.
+    the provider's own (`providers.base.Provider.options`); an unknown one is refused. `pty` gives a
+    TERMINAL launch a new PTY of `rows` by `columns` instead of the caller's terminal.
     """
 
     provider: str = ""
@@ -47,3 +48,6 @@ class LaunchRequest:
     fork: bool = False
     kind: str = "conversation"
     options: Mapping[str, str] = field(default_factory=dict)
+    pty: bool = False
+    rows: int = 24
+    columns: int = 80

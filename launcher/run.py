@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Self
 
+from launcher.channel import JsonLinesChannel
 from launcher.errors import ChannelError
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from launcher.channel import JsonLinesChannel as JsonChannel
+    from launcher.channel import LineChannel
     from launcher.report import LaunchReport
     from launcher.spawn import AgentProcess, ExitStatus
 
@@ -28,7 +29,7 @@ class Run:
         *,
         report: LaunchReport,
         process: AgentProcess,
-        channel: JsonChannel | None,
+        channel: LineChannel | None,
         closing: contextlib.ExitStack,
         ended: Callable[[ExitStatus], None],
     ) -> None:
@@ -42,12 +43,31 @@ class Run:
         process.on_end(self._end)
 
     @property
-    def channel(self) -> JsonChannel:
+    def channel(self) -> JsonLinesChannel:
         """Return the structured channel; raise ChannelError in a mode that has none."""
-        if self._channel is None:
-            message = f"a {self.report.mode} run of {self.report.provider} has no channel"
+        if not isinstance(self._channel, JsonLinesChannel):
+            message = (
+                f"a {self.report.mode} run of {self.report.provider} has no structured channel"
+            )
             raise ChannelError(message)
         return self._channel
+
+    @property
+    def lines(self) -> LineChannel:
+        """Return the channel of plain lines; raise ChannelError if there is none."""
+        if self._channel is None or isinstance(self._channel, JsonLinesChannel):
+            message = f"a {self.report.mode} run of {self.report.provider} speaks no plain lines"
+            raise ChannelError(message)
+        return self._channel
+
+    def on_end(self, callback: Callable[[ExitStatus], None]) -> None:
+        """Call back once when the run has ended and is tidied up."""
+
+        def tidied(status: ExitStatus) -> None:
+            self._finished.wait()
+            callback(status)
+
+        self.process.on_end(tidied)
 
     def wait(self, deadline: float | None = None) -> ExitStatus | None:
         """Wait until the agent is gone and the run is tidied up; None if `deadline` s passed."""

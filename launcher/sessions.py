@@ -14,7 +14,7 @@ import secrets
 import time
 import tomllib
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -179,13 +179,20 @@ class Listing:
 class SessionLock:
     """The right to run a session. The run's shim may hold the same descriptor."""
 
-    descriptor: int = field(default=-1)
+    descriptor: int
+    path: Path
 
     def close(self) -> None:
         """Let go; the session stays locked while the run's shim holds the descriptor."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+    def release(self) -> None:
+        """Let go when nothing of the run is left: without the file nothing is to reconcile."""
+        if self.descriptor >= 0:
+            self.path.unlink(missing_ok=True)
+            self.close()
 
 
 class SessionStore:
@@ -256,7 +263,7 @@ class SessionStore:
 
     def lock(self, session: str, *, wait: float = LOCK_WAIT) -> SessionLock:
         """Take the right to run the session; raise SessionRunning if a run of it lives."""
-        path = self._path(session).with_suffix(".lock")
+        path = self._lock_path(session)
         until = time.monotonic() + wait
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -272,7 +279,7 @@ class SessionStore:
                 continue
             # `prune` may have removed the file between our open and our lock.
             if _same_file(descriptor, path):
-                return SessionLock(descriptor)
+                return SessionLock(descriptor, path)
             os.close(descriptor)
 
     @contextmanager
@@ -282,28 +289,39 @@ class SessionStore:
         try:
             yield
         finally:
-            lock.close()
+            lock.release()
 
     def live(self, session: str) -> bool:
         """Say whether a run of the session lives."""
         try:
-            with self.locked(session, wait=0):
-                return False
-        except SessionRunning:
+            descriptor = os.open(self._lock_path(session), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
             return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def unfinished(self) -> tuple[str, ...]:
+        """Return the sessions with a lock file: those that run, and those whose run was cut off."""
+        return tuple(sorted(path.stem for path in self.folder.glob("*.lock")))
 
     def remove(self, session: str) -> None:
         """Forget a session that does not run."""
         with self.locked(session):
-            path = self._path(session)
-            path.unlink(missing_ok=True)
-            path.with_suffix(".lock").unlink(missing_ok=True)
+            self._path(session).unlink(missing_ok=True)
             _sync_folder(self.folder)
 
     def _path(self, session: str) -> Path:
         if not IDENTIFIER.fullmatch(session):
             raise BadRequest(f"{session!r} is no session id")
         return self.folder / f"{session}.toml"
+
+    def _lock_path(self, session: str) -> Path:
+        return self._path(session).with_suffix(".lock")
 
     def _write(self, path: Path, record: SessionRecord) -> None:
         try:

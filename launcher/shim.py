@@ -45,6 +45,7 @@ SIGKILL, SIGTERM, SIGCONT, SIGTSTP = 9, 15, 18, 20
 DEAF = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 RESET = (*DEAF, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
+LADDER = (SIGTERM, SIGKILL, SIGKILL)
 INHERIT, PIPES, PTY = "inherit", "pipes", "pty"
 
 
@@ -158,12 +159,12 @@ def _receive(control: int) -> tuple[Specification, bytes] | None:
 
 def _become_agent(specification: Specification, shim: int) -> None:
     """Turn the forked child into the agent. Whatever fails raises, with the stage in `stage`."""
-    _signal_defaults(specification.ignored)
     if specification.stdio == PIPES:
         os.setsid()
     if specification.stdio == PTY:
         os.setpgid(0, 0)
-        os.tcsetpgrp(0, os.getpid())
+        os.tcsetpgrp(0, os.getpid())  # from the background, so with SIGTTOU still ignored
+    _signal_defaults(specification.ignored)
     if specification.identity is not None:
         who = specification.identity
         module = __import__("materializer.become", fromlist=["become"])
@@ -226,6 +227,7 @@ class Shim:
         self.status: int | None = None
         self.supervised = True
         self.steps: list[tuple[float, int]] = []
+        self.planned = False
         self.parent_fd = -1
         self.wake = -1
 
@@ -348,10 +350,17 @@ class Shim:
         self._plan(0, SUPERVISOR_LOST_GRACE, KILL_GRACE)
 
     def _plan(self, close: int, term: int, kill: int) -> None:
-        """Lay out the ladder: after `close` TERM, after `term` more KILL, then KILL again."""
+        """Lay out the ladder: after `close` TERM, after `term` more KILL, then KILL again.
+
+        Asked again, each step keeps the earlier of its two times, and a step taken stays taken.
+        """
         first = _now() + close
-        self.steps = [(first, SIGTERM), (first + term, SIGKILL), (first + term + kill, SIGKILL)]
-        self.steps.sort()
+        times = [first, first + term, first + term + kill]
+        if self.planned:
+            taken = len(times) - len(self.steps)
+            times = [min(old, new) for (old, _), new in zip(self.steps, times[taken:], strict=True)]
+        self.planned = True
+        self.steps = list(zip(times, LADDER[-len(times) :] if times else (), strict=True))
 
     def _signal(self, number: int) -> None:
         """Signal the agent, which is our unreaped child, so the pid is its own."""

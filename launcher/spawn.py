@@ -207,8 +207,13 @@ class AgentProcess:
     def begin_stop(
         self, *, close: float = CLOSE_GRACE, term: float = TERM_GRACE, kill: float = KILL_GRACE
     ) -> None:
-        """Start the ladder (close stdin, TERM, KILL) and return; the shim carries it out."""
+        """Start the ladder (close stdin, TERM, KILL) and return; the shim carries it out.
+
+        A PTY can't be closed for its agent alone: HUP says the same.
+        """
         self.close_stdin()
+        if self.request.stdio is Stdio.PTY:
+            self.signal(signal.SIGHUP)
         self._command(f"stop {_ms(close)} {_ms(term)} {_ms(kill)}")
 
     def stop(
@@ -335,8 +340,9 @@ class AgentProcess:
             callbacks, self._callbacks = self._callbacks, []
         self._started.set()
         self._ended.set()
-        for callback in callbacks:
-            callback(status)
+        with contextlib.ExitStack() as every:  # one that raises does not keep the others from it
+            for callback in reversed(callbacks):
+                every.callback(callback, status)
 
     def _drain_stderr(self) -> None:
         """Read what is in the pipe; a survivor may hold its other end, so never wait."""

@@ -68,8 +68,7 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
     if not home:
         message = "HOME is not set, and the agents keep their files there: set HOME"
         raise BadRequest(message)
-    search_path = request.environment.get("PATH", os.defpath)
-    command = find_agent(provider.executable, search_path=search_path, given=request.executable)
+    command, arguments = _command(request, provider)
     cwd = str(request.cwd or (stored.cwd if stored else "") or (home if user else os.getcwd()))  # noqa: PTH109  # a string is wanted
     if not os.path.isabs(cwd):  # noqa: PTH117  # same
         message = f"the folder {cwd} is not an absolute path"
@@ -81,11 +80,13 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
         pass_names=request.pass_names,
         folders=command.folders,
     )
-    printed = VersionCache(host.versions).output(
-        command,
-        None if identity is None else identity.uid,
-        functools.partial(_ask_version, identity=identity, environment=environment),
-    )
+    printed = ""
+    if provider.executable:
+        printed = VersionCache(host.versions).output(
+            command,
+            None if identity is None else identity.uid,
+            functools.partial(_ask_version, identity=identity, environment=environment),
+        )
     resume = native
     if resume is None and stored is not None:
         if not stored.native_id:
@@ -100,11 +101,27 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
         home=home,
         cwd=cwd,
         environment=environment,
-        arguments=request.arguments,
+        arguments=arguments,
         stored=stored,
         resume=resume,
         foreign=native.native_id if native is not None and stored is None else None,
     )
+
+
+def _command(request: LaunchRequest, provider: Provider) -> tuple[AgentCommand, tuple[str, ...]]:
+    """Find the agent's command; a provider that names none takes it from the arguments.
+
+    Such a command may be anything, so it is not asked for a version.
+    """
+    name, arguments = provider.executable, request.arguments
+    if not name and request.executable is None:
+        if not arguments:
+            message = f"name the command: amux launch {provider.name} -- COMMAND [ARGUMENT…]"
+            raise BadRequest(message)
+        name, *rest = arguments
+        arguments = tuple(rest)
+    path = request.environment.get("PATH", os.defpath)
+    return find_agent(name, search_path=path, given=request.executable), arguments
 
 
 def _relocated(

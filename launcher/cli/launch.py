@@ -13,7 +13,7 @@ import click
 
 from hub.errors import HubError
 from launcher.errors import LaunchError
-from launcher.foreground import foreground, keyboard_left_to_agent
+from launcher.foreground import foreground, keyboard_left_to_agent, window_size
 from launcher.host import this_host
 from launcher.launch import launch
 from launcher.request import LaunchRequest, Provision
@@ -179,10 +179,13 @@ def resume(  # noqa: PLR0913  # one parameter an option
 def _foreground(request: LaunchRequest, *, as_json: bool) -> None:
     """Run the agent on the caller's stdio and end with its status."""
     terminal = os.isatty(0) and os.isatty(1)
+    rows, columns = window_size()
     request = replace(
         request,
         mode=Mode.TERMINAL if terminal else Mode.PASSTHROUGH,
         environment=dict(os.environ),
+        rows=rows,
+        columns=columns,
     )
     try:
         with keyboard_left_to_agent():

@@ -1,0 +1,170 @@
+"""What happens to a supervisor's sessions, told to everybody who watches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import weakref
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Self
+
+from launcher.sessions import timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from launcher.report import LaunchReport
+    from launcher.spawn import ExitStatus
+
+
+class EventKind(StrEnum):
+    """LAUNCHED and ENDED come once for each run; FAILED instead of both."""
+
+    LAUNCHED = "launched"
+    FAILED = "failed"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One event. LAUNCHED has `report`, ENDED has `status`, FAILED has `code` and `message`."""
+
+    kind: EventKind
+    session: str
+    at: str
+    report: LaunchReport | None = None
+    status: ExitStatus | None = None
+    code: str = ""
+    message: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the event as JSON values, absent fields left out."""
+        values: dict[str, Any] = {
+            "event": self.kind.value,
+            "session": self.session,
+            "at": self.at,
+        }
+        if self.report is not None:
+            values["report"] = self.report.as_json()
+        if self.status is not None:
+            values["exit_code"] = self.status.code
+            values["exit_signal"] = self.status.signal
+            values["lost"] = self.status.lost
+        if self.code:
+            values |= {"code": self.code, "message": self.message}
+        return values
+
+
+class Watch:
+    """The events since it was made, in order: an iterator for threads and for asyncio alike.
+
+    It ends when it or its supervisor is closed.
+    """
+
+    def __init__(self, leave: Callable[[Watch], None]) -> None:
+        self._events: deque[Event] = deque()
+        self._changed = threading.Condition()
+        self._ended = False
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._leave = leave
+
+    def next(self, deadline: float | None = None) -> Event | None:
+        """Return the next event; None when the watch ended or `deadline` seconds passed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._events or self._ended, deadline)
+            return self._events.popleft() if self._events else None
+
+    def close(self) -> None:
+        """End the watch; events that came before can still be read."""
+        self._leave(self)
+        self.put(None)
+
+    def put(self, event: Event | None) -> None:
+        """Add an event, or with None end the watch."""
+        with self._changed:
+            if event is None:
+                self._ended = True
+            elif not self._ended:
+                self._events.append(event)
+            waiters, self._waiters = self._waiters, []
+            self._changed.notify_all()
+        for loop, waiter in waiters:
+            with contextlib.suppress(RuntimeError):  # that loop is closed
+                loop.call_soon_threadsafe(_wake, waiter)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        event = self.next()
+        if event is None:
+            raise StopIteration
+        return event
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        loop = asyncio.get_running_loop()
+        while True:
+            with self._changed:
+                if self._events:
+                    return self._events.popleft()
+                if self._ended:
+                    raise StopAsyncIteration
+                waiter: asyncio.Future[None] = loop.create_future()
+                self._waiters.append((loop, waiter))
+            await waiter
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class Announcer:
+    """Hands each event to every watch."""
+
+    def __init__(self) -> None:
+        self._watches: weakref.WeakSet[Watch] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def watch(self) -> Watch:
+        """Return a new watch; one of a closed announcer has ended already."""
+        watch = Watch(self._forget)
+        with self._lock:
+            if self._closed:
+                watch.put(None)
+            else:
+                self._watches.add(watch)
+        return watch
+
+    def tell(self, kind: EventKind, session: str, **details: Any) -> None:  # noqa: ANN401
+        """Make an event of now and hand it to every watch."""
+        event = Event(kind=kind, session=session, at=timestamp(), **details)
+        with self._lock:
+            for watch in self._watches:
+                watch.put(event)
+
+    def close(self) -> None:
+        """End every watch."""
+        with self._lock:
+            self._closed = True
+            watches = list(self._watches)
+            self._watches.clear()
+        for watch in watches:
+            watch.put(None)
+
+    def _forget(self, watch: Watch) -> None:
+        with self._lock:
+            self._watches.discard(watch)

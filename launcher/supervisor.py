@@ -1,0 +1,235 @@
+"""The Python API for a Runtime: start agents, talk to them, watch them, and end them.
+
+    with Supervisor(home) as supervisor:
+        session = supervisor.launch(LaunchRequest(provider="codex", environment=os.environ))
+        session.request("turn/start", {...}, deadline=30)
+        for event in supervisor.watch():
+            ...
+
+Every method may be called from any thread. A method that waits takes a deadline in seconds; from
+asyncio call it through `asyncio.to_thread`, and iterate a watch with `async for`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Self
+
+from launcher.channel import JsonRpcChannel
+from launcher.errors import BadRequest, ChannelError, LaunchError, SessionNotFound
+from launcher.events import Announcer, Event, EventKind, Watch
+from launcher.host import this_host
+from launcher.launch import launch
+from launcher.reconcile import Reconciled, reconcile
+from launcher.request import LaunchRequest
+from launcher.sessions import Listing, SessionRecord, SessionStore
+from launcher.spawn import ExitStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import pexpect.fdpexpect
+
+    from launcher.channel import ServerRequestHandler
+    from launcher.report import LaunchReport
+    from launcher.run import Run
+    from providers.base import JsonObject
+
+__all__ = ["Event", "EventKind", "ExitStatus", "LaunchRequest", "Session", "Supervisor", "Watch"]
+
+CLOSED: Final = "this supervisor is closed"
+
+
+class Session:
+    """One run that this supervisor started. Its channel is the agent's own way to talk."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._terminal: pexpect.fdpexpect.fdspawn[bytes] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def id(self) -> str:
+        """Return the session's id, for `resume`."""
+        return self._run.report.session
+
+    @property
+    def report(self) -> LaunchReport:
+        """Return what the launch established."""
+        return self._run.report
+
+    @property
+    def pid(self) -> int:
+        """Return the agent's pid."""
+        return self._run.process.pid
+
+    @property
+    def status(self) -> ExitStatus | None:
+        """Return how the agent ended; None while it runs."""
+        return self._run.process.status
+
+    def request(self, method: str, params: JsonObject, *, deadline: float) -> JsonObject:
+        """Send a JSON-RPC request and return its result."""
+        return self._run.channel.request(method, params, deadline=deadline)
+
+    def notify(self, method: str, params: JsonObject | None = None) -> None:
+        """Send a JSON-RPC notification."""
+        self._run.channel.notify(method, params)
+
+    def send(self, message: JsonObject) -> None:
+        """Send one JSON line."""
+        self._run.channel.send(message)
+
+    def receive(self, *, deadline: float) -> JsonObject:
+        """Return the next JSON line that is not an answer to a request."""
+        return self._run.channel.receive(deadline=deadline)
+
+    def send_line(self, line: str) -> None:
+        """Send one line of text, to an agent without a structured channel."""
+        self._run.lines.send_line(line)
+
+    def receive_line(self, *, deadline: float) -> str:
+        """Return the next line of text, from an agent without a structured channel."""
+        return self._run.lines.receive_line(deadline=deadline)
+
+    @property
+    def terminal(self) -> pexpect.fdpexpect.fdspawn[bytes]:
+        """Return the agent's PTY as a pexpect object; raise ChannelError if it has none."""
+        import pexpect.fdpexpect  # noqa: PLC0415  # only a PTY needs it
+
+        with self._lock:
+            descriptor = self._run.process.terminal
+            if descriptor is None:
+                raise ChannelError("the agent was not launched on a PTY (LaunchRequest.pty)")
+            if self._terminal is None:
+                self._terminal = pexpect.fdpexpect.fdspawn(descriptor, timeout=30)
+            return self._terminal
+
+    def answer_with(self, handler: ServerRequestHandler) -> None:
+        """Answer the agent's own JSON-RPC requests (approvals) with `handler`."""
+        channel = self._run.channel
+        if not isinstance(channel, JsonRpcChannel):
+            raise ChannelError("this agent asks nothing over its channel")
+        channel.handler = handler
+
+    def stderr_tail(self) -> str:
+        """Return the end of the agent's stderr."""
+        return self._run.process.stderr_tail()
+
+    def wait(self, deadline: float | None = None) -> ExitStatus | None:
+        """Wait until the agent and all that it started are gone; None if the deadline passed."""
+        return self._run.wait(deadline)
+
+    def stop(self) -> ExitStatus:
+        """End the agent: close its stdin, TERM, KILL; return how it ended."""
+        return self._run.stop()
+
+    def begin_stop(self) -> None:
+        """Start to stop the agent, and return at once."""
+        self._run.process.begin_stop()
+
+
+class Supervisor:
+    """A Runtime's hold on one AMUX_HOME. Opening it ends what an earlier, killed one left.
+
+    `environ` is what `AMUX_HOME` and `AMUX_RUNS` are read from; a given `home` wins.
+    """
+
+    def __init__(
+        self, home: Path | None = None, *, environ: Mapping[str, str] | None = None
+    ) -> None:
+        names = dict(os.environ if environ is None else environ)
+        if home is not None:
+            names["AMUX_HOME"] = str(home)
+        self._host = this_host(names)
+        self._store = SessionStore(self._host.home)
+        self._announcer = Announcer()
+        self._sessions: dict[str, Session] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        self.reconciled: tuple[Reconciled, ...] = reconcile(self._store)
+
+    def launch(self, request: LaunchRequest) -> Session:
+        """Start an agent; raise LaunchError, ProviderError, MaterializeError or HubError."""
+        if self._closed:
+            raise BadRequest(CLOSED)
+        try:
+            run = launch(request, self._host)
+        except Exception as error:
+            self._announcer.tell(
+                EventKind.FAILED,
+                request.session or "",
+                code=getattr(error, "code", LaunchError.code),
+                message=str(error),
+            )
+            raise
+        return self._keep(Session(run), run)
+
+    def resume(self, session: str, request: LaunchRequest | None = None) -> Session:
+        """Continue a session with what it was started with; `request` adds the rest."""
+        values = request or LaunchRequest(environment=dict(os.environ))
+        return self.launch(replace(values, session=session))
+
+    def session(self, session: str) -> Session:
+        """Return a run of this supervisor by its session's id; raise SessionNotFound."""
+        with self._lock:
+            if session not in self._sessions:
+                raise SessionNotFound(f"this supervisor has no run of session {session}")
+            return self._sessions[session]
+
+    def running(self) -> tuple[Session, ...]:
+        """Return this supervisor's living runs."""
+        with self._lock:
+            return tuple(self._sessions.values())
+
+    def records(self) -> Listing:
+        """Return the records of all sessions of this home, whoever started them."""
+        return self._store.list()
+
+    def record(self, session: str) -> SessionRecord:
+        """Return one session's record."""
+        return self._store.load(session)
+
+    def watch(self) -> Watch:
+        """Return the events from now on, of every session of this supervisor."""
+        return self._announcer.watch()
+
+    def stop(self, session: str) -> ExitStatus:
+        """End one run and return how it ended."""
+        return self.session(session).stop()
+
+    def close(self) -> None:
+        """End every run, all at once, then the watches. Closing twice is the same as once."""
+        self._closed = True
+        running = self.running()
+        for session in running:
+            session.begin_stop()
+        for session in running:
+            session.stop()
+        self._announcer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _keep(self, session: Session, run: Run) -> Session:
+        with self._lock:
+            self._sessions[session.id] = session
+            closed = self._closed
+        self._announcer.tell(EventKind.LAUNCHED, session.id, report=run.report)
+        run.on_end(lambda status: self._ended(session, status))
+        if closed:  # while it was being started
+            session.stop()
+            raise BadRequest(CLOSED)
+        return session
+
+    def _ended(self, session: Session, status: ExitStatus) -> None:
+        with self._lock:
+            if self._sessions.get(session.id) is session:
+                del self._sessions[session.id]
+        self._announcer.tell(EventKind.ENDED, session.id, status=status)
