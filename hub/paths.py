@@ -89,6 +89,8 @@ def parse_prefix(prefix: str, limits: Limits) -> tuple[str, ...]:
 
 def twin_key(name: str) -> str:
     """Return what two names share when they differ by case or Unicode form only."""
+    if name.isascii():
+        return name.lower()
     folded = unicodedata.normalize("NFD", name).casefold()
     return unicodedata.normalize("NFC", folded)
 

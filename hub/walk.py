@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hub.paths import FOLDER_FLAGS, SUFFIX, segment_fault
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
     from hub.limits import Limits
 
 _PAST_FOLDER: Final = "0"
+_CLOSED: Final = -1
+# A path has room for 512 folders; so many open ones at once could use up the process's.
+_KEPT_OPEN: Final = 16
 _Listed = tuple[str, os.DirEntry[str]]
+_key = itemgetter(0)
 
 
 class Kind(Enum):
@@ -61,28 +66,30 @@ class Walk:
     misnamed: int = 0
     """Of these, such as no path can name, although they look like documents or folders."""
     _open: list[int] = field(default_factory=list)
+    _names: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Step]:
         try:
             yield from self._steps()
         finally:
             while self._open:
-                os.close(self._open.pop())
+                self._leave()
 
     def _steps(self) -> Iterator[Step]:
         listing = self._list(self.top, self.base)
         if listing is None:
             yield Step(Kind.SKIPPED, self.base, self.top, "")
             return
-        stack = [(self.top, self.base, iter(listing))]
+        stack = [(self.base, iter(listing))]
         while stack:
-            folder, base, rest = stack[-1]
+            base, rest = stack[-1]
+            folder = self._open[-1] if self._open else self.top
             key, entry = next(rest, (None, None))
             if key is None or entry is None:
                 stack.pop()
                 if stack:
-                    os.close(self._open.pop())
                     yield Step(Kind.PASSED, base[:-1] + _PAST_FOLDER, folder, "")
+                    self._leave()
             elif not key.endswith("/"):
                 kind = Kind.FILE if entry.is_file(follow_symlinks=False) else Kind.SKIPPED
                 yield Step(kind, base + key, folder, key)
@@ -91,23 +98,50 @@ class Walk:
             else:
                 yield Step(Kind.SKIPPED, base + key[:-1] + _PAST_FOLDER, folder, "")
 
-    def _enter(
-        self, name: str, parent: int, base: str
-    ) -> tuple[int, str, Iterator[_Listed]] | None:
+    def _enter(self, name: str, parent: int, base: str) -> tuple[str, Iterator[_Listed]] | None:
         try:
             folder = os.open(name, FOLDER_FLAGS, dir_fd=parent)
         except OSError:
             return None
-        self._open.append(folder)
         listing = self._list(folder, base)
         if listing is None:
-            os.close(self._open.pop())
+            os.close(folder)
             return None
-        return folder, base, iter(listing)
+        if len(self._open) > _KEPT_OPEN:
+            os.close(self._open[-1])
+            self._open[-1] = _CLOSED
+        self._open.append(folder)
+        self._names.append(name)
+        return base, iter(listing)
+
+    def _leave(self) -> None:
+        folder = self._open.pop()
+        self._names.pop()
+        if folder != _CLOSED:
+            os.close(folder)
+        if self._open and self._open[-1] == _CLOSED:
+            self._open[-1] = self._reopen()
+
+    def _reopen(self) -> int:
+        """Open the last folder again, which was too deep to be kept open.
+
+        If it is gone, what is left of it fails to open and is skipped.
+        """
+        folder = os.dup(self._open[_KEPT_OPEN - 1])
+        for name in self._names[_KEPT_OPEN:]:
+            try:
+                child = os.open(name, FOLDER_FLAGS, dir_fd=folder)
+            except OSError:
+                return _CLOSED
+            finally:
+                os.close(folder)
+            folder = child
+        return folder
 
     def _list(self, folder: int, base: str) -> list[_Listed] | None:
         """Return what a folder holds behind `after`, in order, folders with a slash."""
         found: list[_Listed] = []
+        longest = self.limits.path_bytes - len(base.encode())
         misnamed = seen = 0
         try:
             with self.files.scan(folder) as entries:
@@ -115,35 +149,24 @@ class Walk:
                     seen += 1
                     if seen > self.limits.folder_entries:
                         return None
-                    if entry.name.startswith("."):
+                    name = entry.name
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                    if name[0] == "." or not (is_folder or name.endswith(SUFFIX)):
                         continue
-                    key = self._key(entry)
-                    if key is None:
-                        continue
-                    if self._nameable(base, entry.name):
-                        found.append((key, entry))
-                    else:
+                    if segment_fault(name, self.limits) or len(name.encode()) > longest:
                         misnamed += 1
+                    else:
+                        found.append((name + "/" if is_folder else name, entry))
         except OSError:
             return None
         finally:
             self.entries += seen
+        if self.after:
+            found = [pair for pair in found if self._lies_ahead(base + pair[0])]
         if not (self.after and self.after.startswith(base)):
             self.misnamed += misnamed
-        found = [pair for pair in found if self._lies_ahead(base + pair[0])]
-        found.sort(key=lambda pair: pair[0])
+        found.sort(key=_key)
         return found
-
-    @staticmethod
-    def _key(entry: os.DirEntry[str]) -> str | None:
-        if entry.is_dir(follow_symlinks=False):
-            return entry.name + "/"
-        return entry.name if entry.name.endswith(SUFFIX) else None
-
-    def _nameable(self, base: str, name: str) -> bool:
-        if segment_fault(name, self.limits):
-            return False
-        return len(base.encode()) + len(name.encode()) <= self.limits.path_bytes
 
     def _lies_ahead(self, path: str) -> bool:
         return path > self.after or self.after.startswith(path)
