@@ -4,7 +4,7 @@ BIN := .venv/bin
 AGENTS := $(notdir $(patsubst %/package.json,%,$(wildcard fixtures/agents/*/package.json)))
 DEMO_AGENTS := codex-0.153.4 claude-2.1.332 pi-0.74.2
 # What the tests drive besides Python and Node: a tracer, network namespaces, a benchmark peer.
-SYSTEM_PACKAGES := strace iproute2
+SYSTEM_PACKAGES := strace iproute2 ripgrep
 
 .PHONY: help setup agents demo test lint bench system clean
 .DEFAULT_GOAL := help
@@ -50,7 +50,7 @@ lint: setup
 test: setup agents system lint
 	$(BIN)/pytest
 
-bench: setup agents
+bench: setup agents system
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:
