@@ -26,7 +26,7 @@ from providers.base import Framing
 from providers.errors import RequestRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from launcher.spawn import AgentProcess
     from providers.base import JsonObject
@@ -251,6 +251,12 @@ class JsonLinesChannel(LineChannel):
         """Return the next JSON line."""
         message: JsonObject = self._next(deadline)
         return message
+
+    def put_back(self, messages: Sequence[JsonObject]) -> None:
+        """Let messages that were received come next again, in the same order."""
+        with self._changed:
+            self._queue.extendleft((message, 0) for message in reversed(messages))
+            self._changed.notify_all()
 
     def request(self, method: str, params: JsonObject, *, deadline: float) -> JsonObject:
         """Refuse: this channel has no requests."""

@@ -240,7 +240,7 @@ def _plan(
     """Ask the provider for its plan; a pre-flight that it wants first is run and answered."""
     provider = attempt.subject.provider
     grant = memory.grant if memory else None
-    facts = read_facts(provider.questions(agent), attempt.subject.identity)
+    facts = read_facts(provider.questions(agent), attempt.subject.identity, provider.traces(agent))
     step = provider.plan(agent, grant, facts)
     if isinstance(step, LaunchPlan):
         return step, Confirmed(instructions=step.instructions)

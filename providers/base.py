@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from materializer.values import PlannedFile
 
@@ -181,10 +181,23 @@ class LaunchPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Trace:
+    """A byte string to look for in a whole file, however long the file is."""
+
+    path: str
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
-    """What the launcher read for a provider: file contents by path; None where there is no file."""
+    """What the launcher read for a provider: file contents by path; None where there is no file.
+
+    A path that ends in `/` is a folder: its content names each entry, its size and its time, a
+    line each. `found` holds the traces that were there.
+    """
 
     files: Mapping[str, bytes | None] = field(default_factory=dict)
+    found: frozenset[Trace] = frozenset()
 
 
 class Channel(Protocol):
@@ -206,6 +219,10 @@ class Channel(Protocol):
         """Return the next JSON line that is not an answer to a request."""
         ...
 
+    def put_back(self, messages: Sequence[JsonObject]) -> None:
+        """Give back messages that were received and are somebody else's; they come next again."""
+        ...
+
 
 class Provider(ABC):
     """Knows one agent. Instances hold no state; each method computes from its arguments."""
@@ -224,6 +241,11 @@ class Provider(ABC):
 
     def questions(self, request: AgentRequest) -> tuple[str, ...]:
         """Name the absolute paths that the plan depends on; `FOLDER/*.ending` stands for many."""
+        del request
+        return ()
+
+    def traces(self, request: AgentRequest) -> tuple[Trace, ...]:
+        """Name what to look for in files that are too long to be read as facts."""
         del request
         return ()
 

@@ -5,6 +5,7 @@ ProviderError
 ├── UnknownVersion     what the agent printed holds no version
 ├── UnsupportedVersion the guarantees of a bound launch were not shown for this version
 ├── NotConfirmed       the agent's own answer does not say that native memory is off
+├── ToolsNotLoaded     the agent could not load the memory tools that it was given
 ├── RequestRefused     the agent answered a request on its channel with an error
 ├── BadArguments       the caller's own arguments cannot be merged with ours
 └── UnsupportedMode    the provider cannot run the agent in this mode
@@ -47,6 +48,12 @@ class NotConfirmed(ProviderError):
     def __init__(self, message: str, *, answer: str) -> None:
         super().__init__(f"{message}; the agent answered: {answer}")
         self.answer = answer
+
+
+class ToolsNotLoaded(ProviderError):
+    """The agent could not load the memory tools that it was given."""
+
+    code = "memory_tools_not_loaded"
 
 
 class RequestRefused(ProviderError):

@@ -123,8 +123,8 @@ def values(items: tuple[Item, ...], name: str) -> tuple[str, ...]:
     return tuple(value for item in items if item.name == name for value in item.values)
 
 
-def given(items: tuple[Item, ...], *names: str) -> bool:
-    """Say whether one of the options was given."""
+def given(items: tuple[Item, ...], *names: str | None) -> bool:
+    """Say whether one of the options, or for None a positional word, was given."""
     return any(item.name in names for item in items)
 
 

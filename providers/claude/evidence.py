@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from providers.base import Evidence
 from providers.claude.settings import OFF, SWITCH
-from providers.errors import NotConfirmed, RequestRefused
+from providers.claude.tools import PREFIX, SERVER
+from providers.errors import NotConfirmed, RequestRefused, ToolsNotLoaded
 
 if TYPE_CHECKING:
     from providers.base import Channel, JsonObject
 
 SETTINGS_DEADLINE: Final = 30.0
 TOOLS_DEADLINE: Final = 15.0
-SERVER: Final = "amux"
 SETTINGS_ID: Final = "amux-settings"
 TOOLS_ID: Final = "amux-tools"
 AUTO_MEMORY: Final = "auto memory"
 TOOLS: Final = "memory tools"
+CONNECTED: Final = "connected"
 
 
 def ask(channel: Channel, subtype: str, request_id: str, *, deadline: float) -> JsonObject:
@@ -30,17 +31,16 @@ def ask(channel: Channel, subtype: str, request_id: str, *, deadline: float) -> 
     channel.send(
         {"type": "control_request", "request_id": request_id, "request": {"subtype": subtype}}
     )
-    while True:
-        message = channel.receive(deadline=deadline)
-        response = message.get("response")
-        if message.get("type") != "control_response" or not isinstance(response, dict):
-            continue
-        if response.get("request_id") != request_id:
-            continue
-        if response.get("subtype") != "success":
-            raise RequestRefused(subtype, number=0, answer=str(response.get("error")))
-        body = response.get("response")
-        return body if isinstance(body, dict) else {}
+    others: list[JsonObject] = []
+    while (
+        response := _response(message := channel.receive(deadline=deadline), request_id)
+    ) is None:
+        others.append(message)
+    channel.put_back(others)
+    if response.get("subtype") != "success":
+        raise RequestRefused(subtype, number=0, answer=str(response.get("error")))
+    body = response.get("response")
+    return body if isinstance(body, dict) else {}
 
 
 def memory_off(channel: Channel) -> Evidence:
@@ -59,13 +59,24 @@ def memory_off(channel: Channel) -> Evidence:
     )
 
 
-def tools_loaded(channel: Channel) -> Evidence:
-    """Ask whether the memory tools' server is connected."""
+def tools_loaded(channel: Channel, *, resumed: bool) -> tuple[Evidence, tuple[str, ...]]:
+    """Ask whether the memory tools' server is connected; return what was seen, and warnings.
+
+    Claude itself waits up to 5 s for the server. Raises ToolsNotLoaded where it failed or is not
+    there; a resumed session, which may have no credential, is warned of instead.
+    """
     try:
         answer = ask(channel, "mcp_status", TOOLS_ID, deadline=TOOLS_DEADLINE)
     except RequestRefused as error:
-        return Evidence(control=TOOLS, observed="not told", source=f"mcp_status: {error.answer}")
-    return _server(answer.get("mcpServers"), "mcp_status")
+        seen = Evidence(control=TOOLS, observed="not told", source=f"mcp_status: {error.answer}")
+        return seen, ("this version of Claude does not tell whether it loaded the memory tools",)
+    seen = _server(answer.get("mcpServers"), "mcp_status")
+    if seen.observed == CONNECTED:
+        return seen, ()
+    message = f"Claude has not loaded the memory tools: the server {SERVER} is {seen.observed}"
+    if resumed or seen.observed == "pending":
+        return seen, (message,)
+    raise ToolsNotLoaded(f"{message}; see `claude mcp list` and managed settings")
 
 
 def initial(message: JsonObject) -> tuple[Evidence, ...]:
@@ -75,7 +86,22 @@ def initial(message: JsonObject) -> tuple[Evidence, ...]:
         text = "Claude's init event names an automatic memory folder"
         raise NotConfirmed(text, answer=json.dumps(paths))
     absent = Evidence(control=AUTO_MEMORY, observed="off", source="init without memory_paths.auto")
-    return (absent, _server(message.get("mcp_servers"), "init mcp_servers"))
+    server = _server(message.get("mcp_servers"), "init mcp_servers")
+    offered = message.get("tools")
+    mine = [
+        name
+        for name in (offered if isinstance(offered, list) else [])
+        if str(name).startswith(f"{PREFIX}__")
+    ]
+    count = Evidence(control="memory tools offered", observed=str(len(mine)), source="init tools")
+    return (absent, server, count)
+
+
+def _response(message: JsonObject, request_id: str) -> JsonObject | None:
+    response = message.get("response")
+    if message.get("type") != "control_response" or not isinstance(response, dict):
+        return None
+    return response if response.get("request_id") == request_id else None
 
 
 def _server(servers: object, source: str) -> Evidence:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SWITCH: Final = "CLAUDE_CODE_DISABLE_AUTO_MEMORY"
 OFF: Final = "1"
 OFF_SETTINGS: Final = {"env": {SWITCH: OFF}}
-MANAGED: Final = "/etc/claude-code/managed-settings.json"
+MANAGED: Final = "/etc/claude-code"
 Settings = dict[str, Any]
 
 

@@ -28,18 +28,23 @@ class Conversation:
     warnings: tuple[str, ...] = ()
 
 
-def choose(request: AgentRequest, items: tuple[argv.Item, ...], release: Release) -> Conversation:
-    """Name the conversation; in RPC mode Pi tells the id of a new one itself."""
+def choose(
+    request: AgentRequest, items: tuple[argv.Item, ...], release: Release, *, bound: bool
+) -> Conversation:
+    """Name the conversation; in RPC mode Pi tells the id of a new one itself.
+
+    Arguments that resume an unbound conversation stay as they are.
+    """
+    found = argv.native_resume(items)
+    if found is not None and not (bound and request.resume is not None):
+        known = found.native_id if found.native_id and not found.fork else None
+        return Conversation(items=items, native_id=known)
     if request.resume is not None:
         kept = argv.without(items, *argv.CONVERSATION)
         if not request.resume.fork:
             words = (argv.SESSION, request.resume.native_id)
             return Conversation(items=kept, words=words, native_id=request.resume.native_id)
         return _fork(request, kept, release)
-    found = argv.native_resume(items)
-    if found is not None:
-        known = found.native_id if found.native_id and not found.fork else None
-        return Conversation(items=items, native_id=known)
     if argv.given(items, argv.NO_SESSION) or request.mode is Mode.STREAM or not request.fresh_id:
         return Conversation(items=items)
     if release.names_session:

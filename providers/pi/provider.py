@@ -67,7 +67,7 @@ class PiProvider(Provider):
         del confirmed
         items = argv.parse(request.arguments)
         release = Release.of(request.version)
-        talk = conversation.choose(request, items, release)
+        talk = conversation.choose(request, items, release, bound=grant is not None)
         added = [*_stream(request, items), *talk.words]
         if grant is None:
             return LaunchPlan(
@@ -163,14 +163,17 @@ def _ask(channel: Channel, command: str) -> JsonObject:
     """Send one RPC command and return its data; raise RequestRefused for an error."""
     identity = f"amux-{command}"
     channel.send({"id": identity, "type": command})
+    others: list[JsonObject] = []
     while True:
         message = channel.receive(deadline=ANSWER_DEADLINE)
-        if message.get("type") != "response" or message.get("id") != identity:
-            continue
-        if message.get("success") is not True:
-            raise RequestRefused(command, number=0, answer=str(message.get("error")))
-        data = message.get("data")
-        return data if isinstance(data, dict) else {}
+        if message.get("type") == "response" and message.get("id") == identity:
+            break
+        others.append(message)
+    channel.put_back(others)
+    if message.get("success") is not True:
+        raise RequestRefused(command, number=0, answer=str(message.get("error")))
+    data = message.get("data")
+    return data if isinstance(data, dict) else {}
 
 
 def _extensions(commands: object) -> tuple[tuple[Evidence, ...], tuple[str, ...]]:

@@ -1,0 +1,79 @@
+"""Which words name the conversation that Claude opens, and its id where that is known before."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from providers.base import NativeResume, Trace
+from providers.claude import arguments as argv
+
+if TYPE_CHECKING:
+    from providers.base import AgentRequest
+
+RESUMES: Final = (argv.RESUME, argv.CONTINUE, "--from-pr", "--teleport")
+READ_MEMORY: Final = b'"type":"AutoMem"'
+"""What a transcript (2.1.268 and newer) holds of a native memory that was read into it."""
+LONGEST_NAME: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """The caller's items that stay, the words that are added, and the id."""
+
+    items: tuple[argv.Item, ...]
+    words: tuple[str, ...] = ()
+    native_id: str | None = None
+
+
+def native_resume(items: tuple[argv.Item, ...]) -> NativeResume | None:
+    """Find the conversation that the arguments continue; its id is empty where Claude picks it."""
+    for item in items:
+        if item.name in RESUMES:
+            found = item.values[0] if item.name == argv.RESUME and item.values else ""
+            return NativeResume(native_id=found, fork=argv.given(items, argv.FORK))
+    return None
+
+
+def choose(request: AgentRequest, items: tuple[argv.Item, ...], *, bound: bool) -> Conversation:
+    """Name the conversation; arguments that resume an unbound one stay as they are."""
+    named = argv.values(items, argv.SESSION_ID)
+    chosen = named[-1] if named else None
+    own = native_resume(items)
+    if own is not None and not (bound and request.resume is not None):
+        known = own.native_id if not own.fork else ""
+        return Conversation(items=items, native_id=chosen or known or None)
+    if request.resume is None:
+        if chosen or not request.fresh_id:
+            return Conversation(items=items, native_id=chosen)
+        fresh = (f"{argv.SESSION_ID}={request.fresh_id}",)
+        return Conversation(items=items, words=fresh, native_id=request.fresh_id)
+    kept = argv.without(items, *RESUMES, argv.FORK)
+    resumed = f"{argv.RESUME}={request.resume.native_id}"
+    if not request.resume.fork:
+        kept = argv.without(kept, argv.SESSION_ID)
+        return Conversation(items=kept, words=(resumed,), native_id=request.resume.native_id)
+    if chosen or not request.fresh_id:
+        return Conversation(items=kept, words=(resumed, argv.FORK), native_id=chosen)
+    words = (resumed, argv.FORK, f"{argv.SESSION_ID}={request.fresh_id}")
+    return Conversation(items=kept, words=words, native_id=request.fresh_id)
+
+
+def memory_trace(request: AgentRequest) -> Trace | None:
+    """Return where to look for native memory that the resumed conversation has read."""
+    if request.resume is None or not request.resume.native_id:
+        return None
+    folder = re.sub(r"[^A-Za-z0-9]", "-", request.cwd)
+    if len(folder) > LONGEST_NAME or "/" in request.resume.native_id:
+        return None
+    name = f"{request.resume.native_id}.jsonl"
+    path = posixpath.join(user_folder(request), "projects", folder, name)
+    return Trace(path, READ_MEMORY)
+
+
+def user_folder(request: AgentRequest) -> str:
+    """Return Claude's own folder."""
+    given = request.environment.get("CLAUDE_CONFIG_DIR")
+    return posixpath.join(request.cwd, given) if given else posixpath.join(request.home, ".claude")

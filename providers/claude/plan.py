@@ -1,0 +1,183 @@
+"""Claude's command line for one launch: the caller's arguments, merged with what memory needs."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import shlex
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from materializer.values import PlannedFile
+from providers.base import Framing, LaunchPlan, Mode
+from providers.claude import arguments as argv
+from providers.claude import conversation, settings, tools
+from providers.claude.version import Release
+
+if TYPE_CHECKING:
+    from providers.base import AgentRequest, Facts, Grant
+
+ARGUMENT_BYTES: Final = 131_071
+"""The kernel's limit for one argument, less its final zero."""
+STREAM: Final = (
+    (argv.PRINT, "--print"),
+    ("--input-format", "--input-format=stream-json"),
+    ("--output-format", "--output-format=stream-json"),
+    ("--verbose", "--verbose"),
+)
+TEXTS: Final = (argv.APPEND, argv.APPEND_FILE, argv.SUBAGENT, argv.SUBAGENT_FILE)
+HOOK_FILE: Final = "subagent-start.json"
+MERGED: Final = (*TEXTS, argv.SNAPSHOT, argv.SETTINGS)
+"""The caller's options that one option of ours takes the place of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """What the caller gave: arguments as items, and each `--settings` as it was read."""
+
+    request: AgentRequest
+    facts: Facts
+    items: tuple[argv.Item, ...]
+    layers: tuple[settings.Settings, ...]
+
+    def texts(self, inline: str, file: str) -> tuple[str, ...]:
+        """Return the texts of one kind, in the order given; raise BadArguments."""
+        texts: list[str] = []
+        for item in self.items:
+            if item.name == inline:
+                texts.extend(item.values)
+            elif item.name == file:
+                texts.extend(self._content(file, value) for value in item.values)
+        return tuple(text for text in texts if text)
+
+    def _content(self, option: str, value: str) -> str:
+        path = posixpath.join(self.request.cwd, value)
+        content = self.facts.files.get(path)
+        if content is None:
+            raise argv.unreadable(option, path)
+        return content.decode("utf-8", errors="replace")
+
+
+@dataclass(slots=True)
+class Draft:
+    """A plan as it grows: words, files and warnings."""
+
+    config: str
+    words: list[str] = field(default_factory=list)
+    files: list[PlannedFile] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def text(self, inline: str, file: str, text: str) -> None:
+        """Add an argument that carries the text, by way of a file where it is too long."""
+        argument = f"{inline}={text}"
+        if len(argument.encode()) <= ARGUMENT_BYTES:
+            self.words.append(argument)
+        else:
+            self.file(file, f"{inline.lstrip('-')}.md", text.encode())
+
+    def file(self, option: str, name: str, content: bytes) -> None:
+        """Add a file of the run, and the argument that names it."""
+        self.files.append(PlannedFile(name=name, content=content))
+        self.words.append(f"{option}={posixpath.join(self.config, name)}")
+
+
+def unbound(request: AgentRequest, items: tuple[argv.Item, ...]) -> LaunchPlan:
+    """Start Claude as the caller's arguments say, under an id that a resume can name."""
+    talk = conversation.choose(request, items, bound=False)
+    words = argv.compose(talk.items, *_stream(request, items), *talk.words)
+    return LaunchPlan(
+        argv=(*request.command, *words), framing=_framing(request), native_id=talk.native_id
+    )
+
+
+def bound(caller: Caller, grant: Grant) -> LaunchPlan:
+    """Start Claude with one merged append, auto memory off, and the memory tools."""
+    request, release = caller.request, Release.of(caller.request.version)
+    draft = Draft(grant.config)
+    draft.words.extend(_stream(request, caller.items))
+    draft.warnings.extend(release.warnings())
+    instructions = _instructions(caller, grant, draft)
+    draft.text(argv.APPEND, argv.APPEND_FILE, instructions)
+    added = _reach_subagents(caller, grant, release, draft)
+    if release.snapshot:
+        draft.words.append(f"{argv.SNAPSHOT}=off")
+    _settings(caller, added, draft)
+    draft.files.append(PlannedFile(name=tools.FILE, content=tools.config(grant)))
+    draft.words.extend(tools.words(grant))
+    draft.warnings.extend(tools.warnings(request, caller.items, caller.facts, caller.layers))
+    if request.mode is Mode.TERMINAL and _is_prompted(caller.items):
+        draft.warnings.append(
+            "on its screen Claude sends a prompt of the command line before it has loaded the "
+            "memory tools; what is typed later has them"
+        )
+    trace = conversation.memory_trace(request)
+    if trace is not None and trace in caller.facts.found:
+        draft.warnings.append(
+            "this conversation was continued without amux and read Claude's own memory; Claude "
+            "sends that text again with each resume"
+        )
+    talk = conversation.choose(request, caller.items, bound=True)
+    kept = argv.without(talk.items, *MERGED)
+    return LaunchPlan(
+        argv=(*request.command, *argv.compose(kept, *draft.words, *talk.words)),
+        environment=((settings.SWITCH, settings.OFF),),
+        files=tuple(draft.files),
+        framing=_framing(request),
+        instructions=instructions,
+        native_id=talk.native_id,
+        warnings=tuple(draft.warnings),
+    )
+
+
+def _instructions(caller: Caller, grant: Grant, draft: Draft) -> str:
+    """Merge the caller's appends and the protocol, or take the text that the session froze."""
+    own = caller.texts(argv.APPEND, argv.APPEND_FILE)
+    if grant.instructions is None:
+        return "\n\n".join((*own, grant.protocol))
+    if any(text not in grant.instructions for text in own):
+        draft.warnings.append(
+            "the session keeps the text it began with; new append text is not sent"
+        )
+    return grant.instructions
+
+
+def _reach_subagents(
+    caller: Caller, grant: Grant, release: Release, draft: Draft
+) -> tuple[settings.Settings, ...]:
+    """Send sub-agents the protocol: by an option, or, before there was one, by a hook."""
+    if release.subagent_append:
+        own = caller.texts(argv.SUBAGENT, argv.SUBAGENT_FILE)
+        draft.text(argv.SUBAGENT, argv.SUBAGENT_FILE, "\n\n".join((*own, grant.protocol)))
+        return ()
+    said = {"hookEventName": "SubagentStart", "additionalContext": grant.protocol}
+    content = json.dumps({"hookSpecificOutput": said}, ensure_ascii=False)
+    draft.files.append(PlannedFile(name=HOOK_FILE, content=content.encode()))
+    path = posixpath.join(grant.config, HOOK_FILE)
+    hook = {"type": "command", "command": f"cat {shlex.quote(path)}"}
+    return ({"hooks": {"SubagentStart": [{"hooks": [hook]}]}},)
+
+
+def _settings(caller: Caller, added: tuple[settings.Settings, ...], draft: Draft) -> None:
+    merged = settings.merged((*caller.layers, *added, settings.OFF_SETTINGS))
+    if settings.turns_memory_on(caller.layers):
+        draft.warnings.append(
+            "the caller's --settings switches Claude's own memory on; with amux's it stays off"
+        )
+    if caller.layers:  # they may hold secrets, which do not belong into argv
+        draft.file(argv.SETTINGS, "settings.json", settings.text(merged).encode())
+    else:
+        draft.words.append(f"{argv.SETTINGS}={settings.text(merged)}")
+
+
+def _is_prompted(items: tuple[argv.Item, ...]) -> bool:
+    return argv.given(items, None) and not argv.given(items, argv.PRINT)
+
+
+def _stream(request: AgentRequest, items: tuple[argv.Item, ...]) -> tuple[str, ...]:
+    if request.mode is not Mode.STREAM:
+        return ()
+    return tuple(option for name, option in STREAM if not argv.given(items, name))
+
+
+def _framing(request: AgentRequest) -> Framing:
+    return Framing.JSON_LINES if request.mode is Mode.STREAM else Framing.RAW

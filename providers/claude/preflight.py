@@ -1,0 +1,109 @@
+"""The pre-flight: the same binary, settings, environment and folder, asked before the start."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import posixpath
+from typing import TYPE_CHECKING, Final
+
+from materializer.values import PlannedFile
+from providers.base import Framing, Preflight
+from providers.claude import arguments as argv
+from providers.claude import settings
+from providers.claude.conversation import user_folder
+from providers.claude.plan import STREAM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from providers.base import AgentRequest, Facts, Grant
+    from providers.claude.plan import Caller
+
+SETTLING: Final = (
+    "--setting-sources",
+    "--managed-settings",
+    "--restricted",
+    "--safe-mode",
+    "--bare",
+)
+"""The caller's options that decide which settings count."""
+QUIET: Final = {"disableAllHooks": True}
+FILE: Final = "preflight.json"
+_PASSING: Final = (
+    "_ SHLVL PWD OLDPWD TERM COLORTERM COLUMNS LINES WINDOWID TMUX TMUX_PANE STY SSH_TTY "
+    "SSH_CLIENT SSH_CONNECTION SSH_AUTH_SOCK XDG_SESSION_ID GPG_TTY"
+)
+PASSING: Final = frozenset(_PASSING.split())
+"""Variables of one terminal or shell, which no answer depends on."""
+
+
+def preflight(caller: Caller, grant: Grant) -> Preflight:
+    """Ask a Claude that runs no hook, starts no server and keeps no conversation."""
+    request = caller.request
+    asked = settings.merged((*caller.layers, settings.OFF_SETTINGS, QUIET))
+    settling = [word for item in caller.items if item.name in SETTLING for word in item.words]
+    return Preflight(
+        argv=(
+            *request.command,
+            *(option for _, option in STREAM),
+            "--no-session-persistence",
+            "--strict-mcp-config",
+            f"{argv.SETTINGS}={posixpath.join(grant.config, FILE)}",
+            *settling,
+        ),
+        environment=((settings.SWITCH, settings.OFF),),
+        framing=Framing.JSON_LINES,
+        files=(PlannedFile(name=FILE, content=settings.text(asked).encode()),),
+        remember=_digest(
+            (
+                request.command,
+                request.version,
+                request.cwd,
+                request.home,
+                settling,
+                asked,
+                _lasting(request, grant),
+                _read_settings(request, caller.facts),
+            )
+        ),
+    )
+
+
+def questions(request: AgentRequest) -> tuple[str, ...]:
+    """Name the settings files and folders that Claude reads on its own."""
+    user = user_folder(request)
+    return (
+        posixpath.join(user, "settings.json"),
+        posixpath.join(user, "remote-settings.json"),
+        posixpath.join(request.cwd, ".claude", "settings.json"),
+        posixpath.join(request.cwd, ".claude", "settings.local.json"),
+        posixpath.join(settings.MANAGED, "managed-settings.json"),
+        posixpath.join(settings.MANAGED, "managed-settings.d", ""),
+    )
+
+
+def _read_settings(request: AgentRequest, facts: Facts) -> dict[str, str | None]:
+    contents = ((path, facts.files.get(path)) for path in questions(request))
+    return {
+        path: None if content is None else hashlib.sha256(content).hexdigest()
+        for path, content in contents
+    }
+
+
+def _lasting(request: AgentRequest, grant: Grant) -> list[tuple[str, str]]:
+    """Return the environment less what differs from run to run and cannot matter."""
+    kept = {
+        name: value
+        for name, value in request.environment.items()
+        if name not in PASSING and not name.startswith("AMUX_")
+    }
+    if "PATH" in kept:
+        folders = kept["PATH"].split(":")
+        kept["PATH"] = ":".join(one for one in folders if not one.startswith(grant.config))
+    return sorted(kept.items())
+
+
+def _digest(parts: Iterable[object]) -> str:
+    source = json.dumps(list(parts), sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(source.encode()).hexdigest()
