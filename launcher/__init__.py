@@ -1,1 +1,35 @@
-"""The only orchestrator: request, plan, files, process, session record; and the amux command."""
+"""The only orchestrator: request, plan, files, process, session record; and the amux command.
+
+The public names are imported when they are first used, since the `amux memory` command passes
+through this package and must start fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from launcher.host import Host, this_host
+    from launcher.report import LaunchReport
+    from launcher.request import LaunchRequest, Provision
+    from launcher.run import Run
+
+_HOMES: Final = {
+    "Host": "host",
+    "LaunchReport": "report",
+    "LaunchRequest": "request",
+    "Provision": "request",
+    "Run": "run",
+    "this_host": "host",
+}
+
+__all__ = ["Host", "LaunchReport", "LaunchRequest", "Provision", "Run", "this_host"]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from its module."""
+    if name not in _HOMES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    return getattr(importlib.import_module(f"launcher.{_HOMES[name]}"), name)
