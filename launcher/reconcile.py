@@ -6,15 +6,23 @@ supervisor died ends its run by itself.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hub.errors import HubError
 from launcher.errors import SessionDamaged, SessionNotFound, SessionRunning
+from launcher.memory import hub_client
 from launcher.processes import end_marked, find_marked
-from launcher.sessions import SessionRecord, State, timestamp
+from launcher.sessions import SessionRecord, SessionStore, State, timestamp
+from materializer import runs
+from materializer.errors import MaterializeError
 
 if TYPE_CHECKING:
-    from launcher.sessions import SessionStore
+    from collections.abc import Iterable
+
+    from launcher.host import Host
 
 END_DEADLINE: Final = 5.0
 """Seconds for the processes of one run to be gone after KILL."""
@@ -23,14 +31,33 @@ CUT_OFF: Final = "the supervisor was killed; amux ended the run at its next star
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """One run that was cut off: `record` as it is now, `ended` processes, `survivors` still there.
-
-    What else belonged to the run (its folder, its credential) is for the caller to remove.
-    """
+    """One run that was cut off: its `record` now, and how many processes `ended` or did not."""
 
     record: SessionRecord
     ended: int
     survivors: int
+
+
+def recover(host: Host) -> tuple[Reconciled, ...]:
+    """Reconcile the sessions of a home, and remove their folders and end their credentials.
+
+    A Hub that is away forgets a credential when its lease is over.
+    """
+    done = reconcile(SessionStore(host.home))
+    for run in done:
+        with contextlib.suppress(MaterializeError, OSError):
+            if run.record.run and Path(run.record.run).parent == host.runs:
+                runs.remove(runs.reopen(Path(run.record.run)))
+    bound = [run.record.marker for run in done if run.record.bound]
+    if bound:
+        _end_leases(host, bound)
+    return done
+
+
+def _end_leases(host: Host, launches: Iterable[str]) -> None:
+    with contextlib.suppress(HubError), hub_client(host) as hub:
+        for launch in launches:
+            hub.end_launch(launch)
 
 
 def reconcile(store: SessionStore) -> tuple[Reconciled, ...]:

@@ -22,7 +22,7 @@ from launcher.errors import BadRequest, ChannelError, LaunchError, SessionNotFou
 from launcher.events import Announcer, Event, EventKind, Watch
 from launcher.host import this_host
 from launcher.launch import launch
-from launcher.reconcile import Reconciled, reconcile
+from launcher.reconcile import Reconciled, recover
 from launcher.request import LaunchRequest
 from launcher.sessions import Listing, SessionRecord, SessionStore
 from launcher.spawn import ExitStatus
@@ -150,7 +150,7 @@ class Supervisor:
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self.reconciled: tuple[Reconciled, ...] = reconcile(self._store)
+        self.reconciled: tuple[Reconciled, ...] = recover(self._host)
 
     def launch(self, request: LaunchRequest) -> Session:
         """Start an agent; raise LaunchError, ProviderError, MaterializeError or HubError."""

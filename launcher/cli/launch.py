@@ -16,6 +16,7 @@ from launcher.errors import LaunchError
 from launcher.foreground import foreground, keyboard_left_to_agent, window_size
 from launcher.host import this_host
 from launcher.launch import launch
+from launcher.reconcile import recover
 from launcher.request import LaunchRequest, Provision
 from materializer.errors import MaterializeError
 from providers.base import Mode
@@ -189,7 +190,9 @@ def _foreground(request: LaunchRequest, *, as_json: bool) -> None:
     )
     try:
         with keyboard_left_to_agent():
-            run = launch(request, this_host(os.environ))
+            host = this_host(os.environ)
+            recover(host)
+            run = launch(request, host)
             _tell(run, as_json=as_json)
             status = foreground(run.process)
             run.wait()

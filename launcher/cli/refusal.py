@@ -1,4 +1,4 @@
-"""How a command for people ends when the Hub's side refuses: one sentence, status 1."""
+"""How a command for people ends when something is refused: one sentence, status 1."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from hub.errors import HubError
+from launcher.errors import LaunchError
+from materializer.errors import MaterializeError
+from providers.errors import ProviderError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,8 +18,10 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-    """Turn an error of the Hub into a message on stderr and exit status 1."""
+    """Turn an error of ours into a message on stderr and exit status 1."""
     try:
         yield
     except HubError as error:
         raise click.ClickException(error.message) from error
+    except (LaunchError, MaterializeError, ProviderError) as error:
+        raise click.ClickException(str(error)) from error

@@ -1,0 +1,136 @@
+"""`amux sessions`: list, show, stop and prune the sessions of AMUX_HOME, whoever started them."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from launcher.cli.refusal import refusals
+from launcher.errors import SessionRunning
+from launcher.host import this_host
+from launcher.processes import end_marked
+from launcher.reconcile import recover
+from launcher.sessions import SessionStore, State
+
+if TYPE_CHECKING:
+    from launcher.sessions import SessionRecord
+
+STOP_DEADLINE: Final = 5.0
+"""Seconds for killed processes to be gone, after the shim had its own time."""
+UNLOCK_WAIT: Final = 10.0
+"""Seconds for the run's supervisor to write down how the run ended."""
+KEPT_DAYS: Final = 30
+ENDED: Final = frozenset({State.ENDED, State.FAILED})
+
+
+@click.group()
+def command() -> None:
+    """List, show, stop and prune sessions."""
+
+
+@command.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def list_sessions(*, as_json: bool) -> None:
+    """List all sessions, newest first."""
+    listing = _open().list()
+    if as_json:
+        damaged = [{"id": one.id, "reason": one.reason} for one in listing.damaged]
+        records = [_json(record) for record in listing.records]
+        click.echo(json.dumps({"sessions": records, "damaged": damaged}, indent=1))
+        return
+    for record in listing.records:
+        click.echo(_line(record))
+    for one in listing.damaged:
+        click.echo(f"amux: damaged: {one.reason}", err=True)
+
+
+@command.command()
+@click.argument("session")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def show(session: str, *, as_json: bool) -> None:
+    """Show one session's record."""
+    with refusals():
+        record = _open().load(session)
+    click.echo(json.dumps(_json(record), indent=1) if as_json else record.text().rstrip())
+
+
+@command.command()
+@click.argument("session")
+def stop(session: str) -> None:
+    """End a session's run: TERM, then KILL; nothing that it started survives."""
+    store = _open()
+    with refusals():
+        record = store.load(session)
+        if not store.live(session):
+            click.echo(f"session {session} does not run ({record.state})")
+            return
+        left = end_marked(record.marker, STOP_DEADLINE)
+    if left:
+        raise click.ClickException(f"{left} processes of session {session} could not be ended")
+    with refusals(), store.locked(session, wait=UNLOCK_WAIT):
+        click.echo(f"session {session} is stopped")
+
+
+@command.command()
+@click.option(
+    "--older-than",
+    "days",
+    type=click.FloatRange(min=0),
+    default=KEPT_DAYS,
+    show_default=True,
+    help="Days since the session's last change.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be forgotten.")
+def prune(*, days: float, dry_run: bool) -> None:
+    """Forget old sessions that have ended; they can't be resumed any more.
+
+    Native conversations and memory stay as they are, and so do damaged records.
+    """
+    store = _open()
+    limit = datetime.now(UTC) - timedelta(days=days)
+    for record in store.list().records:
+        if record.state not in ENDED or _changed(record) > limit:
+            continue
+        if not dry_run:
+            try:
+                store.remove(record.id)
+            except SessionRunning:
+                continue
+        click.echo(f"{'would forget' if dry_run else 'forgot'} {record.id}")
+
+
+def _open() -> SessionStore:
+    with refusals():
+        host = this_host(os.environ)
+        recover(host)
+        return SessionStore(host.home)
+
+
+def _changed(record: SessionRecord) -> datetime:
+    """Return when the record was last written; one that does not say so is never old."""
+    try:
+        return datetime.fromisoformat(record.updated).astimezone(UTC)
+    except ValueError:
+        return datetime.now(UTC)
+
+
+def _json(record: SessionRecord) -> dict[str, Any]:
+    values = asdict(record)
+    values["state"] = record.state.value
+    return values
+
+
+def _line(record: SessionRecord) -> str:
+    how = record.state.value
+    if record.state is State.ENDED and record.exit_signal is not None:
+        how = f"signal {record.exit_signal}"
+    elif record.state is State.ENDED and record.exit_code is not None:
+        how = f"exit {record.exit_code}"
+    memory = record.binding or "no memory"
+    columns = (record.id, record.created[:19], f"{record.provider:<10}", f"{how:<9}")
+    return "  ".join((*columns, f"{memory:<24}", record.cwd))
