@@ -1,11 +1,13 @@
-"""Make what an agent needs in the target's home, without ever writing there as the service.
+"""Make and read files in the target's home, without ever going there as the service.
 
-A child that already holds the target's identity makes the folders and files; the service only
-opens what is to be copied, and passes the descriptor.
+A child that already holds the target's identity does both. The service only opens what is to be
+copied, and passes the descriptor: a link that the target made leads to nothing that the target
+could not reach itself.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import stat
@@ -14,12 +16,14 @@ import sys
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from materializer import descriptors
 from materializer.errors import NotProvided
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from materializer.values import Identity
 
 SIZE_LIMIT: Final = 1_048_576
@@ -47,23 +51,57 @@ def provide(
 
     Returns the paths made, relative to the home. Raises NotProvided; files made before stay.
     """
-    if not folders and not copies:
+    missing = tuple(folder for folder in folders if not _there(Path(home) / folder))
+    if not missing and not copies:
         return ()
     with ExitStack() as stack:
         files = []
         for copy in copies:
             fd = stack.enter_context(descriptors.closing(_open_source(copy.source)))
             files.append({"fd": fd, "target": _below(home, copy.target)})
-        order: dict[str, object] = {
-            "identity": None if identity is None else asdict(identity),
-            "home": home,
-            "folders": [_below(home, folder) for folder in folders],
-            "files": files,
-        }
-        return _ask(order, tuple(file["fd"] for file in files if isinstance(file["fd"], int)))
+        answer = _ask(
+            identity,
+            {"home": home, "folders": [_below(home, one) for one in missing], "files": files},
+            tuple(file["fd"] for file in files if isinstance(file["fd"], int)),
+        )
+        return tuple(answer["made"])
 
 
-def _ask(order: dict[str, object], passed: tuple[int, ...]) -> tuple[str, ...]:
+def read(identity: Identity, paths: Iterable[str], *, limit: int) -> Mapping[str, bytes | None]:
+    """Return what the target can read of each file, at most `limit` bytes; None for no file.
+
+    Raises NotProvided where the target's identity cannot be taken on.
+    """
+    found: dict[str, bytes | None] = dict.fromkeys(paths)
+    there = [path for path in found if _there(Path(path))]
+    if there:
+        answer = _ask(identity, {"reads": there, "limit": limit}, ())
+        for path, content in answer["read"].items():
+            found[path] = None if content is None else base64.b64decode(content)
+    return found
+
+
+def _there(path: Path) -> bool:
+    """Say whether something may lie there; a child is not started for what is surely missing."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _ask(
+    identity: Identity | None, wishes: Mapping[str, object], passed: tuple[int, ...]
+) -> dict[str, Any]:
+    order = {
+        "identity": None if identity is None else asdict(identity),
+        "folders": [],
+        "files": [],
+        "reads": [],
+        **wishes,
+    }
     try:
         done = subprocess.run(
             (sys.executable, "-I", "-S", str(_PROVISIONER)),
@@ -78,12 +116,12 @@ def _ask(order: dict[str, object], passed: tuple[int, ...]) -> tuple[str, ...]:
         )
         answer = json.loads(done.stdout)
     except subprocess.TimeoutExpired as error:
-        raise NotProvided(f"{order['home']} did not answer within {DEADLINE:.0f} s") from error
+        raise NotProvided(f"the target's home did not answer within {DEADLINE:.0f} s") from error
     except ValueError as error:
         raise NotProvided("what makes files in the target's home ended early") from error
     if "error" in answer:
-        raise NotProvided(f"in {order['home']}: {answer['error']}")
-    return tuple(answer["made"])
+        raise NotProvided(f"in {wishes.get('home', 'the home')}: {answer['error']}")
+    return dict(answer)
 
 
 def _below(home: str, target: str) -> str:
