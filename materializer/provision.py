@@ -7,16 +7,14 @@ could not reach itself.
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import stat
 import subprocess
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from materializer import descriptors
 from materializer.errors import NotProvided
@@ -55,37 +53,49 @@ def provide(
     if not missing and not copies:
         return ()
     with ExitStack() as stack:
-        files = []
+        wishes = [("folder", _below(home, folder)) for folder in missing]
+        passed = []
         for copy in copies:
             fd = stack.enter_context(descriptors.closing(_open_source(copy.source)))
-            files.append({"fd": fd, "target": _below(home, copy.target)})
-        answer = _ask(
-            identity,
-            {"home": home, "folders": [_below(home, one) for one in missing], "files": files},
-            tuple(file["fd"] for file in files if isinstance(file["fd"], int)),
-        )
-        return tuple(answer["made"])
+            passed.append(fd)
+            wishes.append((str(fd), _below(home, copy.target)))
+        frames = _ask(identity, home, wishes, passed=tuple(passed))
+        return tuple(os.fsdecode(content) for word, content in frames if word == b"made")
 
 
-def read(identity: Identity, paths: Iterable[str], *, limit: int) -> Mapping[str, bytes | None]:
+def read(
+    identity: Identity,
+    paths: Iterable[str],
+    *,
+    limit: int,
+    traces: tuple[tuple[str, bytes], ...] = (),
+) -> tuple[Mapping[str, bytes | None], tuple[bool, ...]]:
     """Return what the target can read of each file, at most `limit` bytes; None for no file.
 
-    Raises NotProvided where the target's identity cannot be taken on.
+    A path that ends in `/` is listed. For each trace, a path and a text, the second answer says
+    whether the file holds the text. A child reads, and not a thread with the target's file-system
+    identity: for a thread of ours, /proc/self leads to our own descriptors and memory map.
+    Raises NotProvided.
     """
     found: dict[str, bytes | None] = dict.fromkeys(paths)
     there = [path for path in found if _there(Path(path))]
-    if there:
-        answer = _ask(identity, {"reads": there, "limit": limit}, ())
-        for path, content in answer["read"].items():
-            found[path] = None if content is None else base64.b64decode(content)
-    return found
+    wishes = [("list" if path.endswith("/") else "read", path) for path in there]
+    wishes += [(f"holds-{text.hex()}", path) for path, text in traces]
+    if not there and not any(_there(Path(path)) for path, _ in traces):
+        return found, (False,) * len(traces)
+    frames = _ask(identity, "/", wishes, limit=limit)
+    if len(frames) != len(wishes):
+        raise NotProvided("what reads files as the target left some out")
+    for path, (word, content) in zip(there, frames, strict=False):
+        found[path] = content if word == b"read" else None
+    return found, tuple(word == b"read" for word, _ in frames[len(there) :])
 
 
 def _there(path: Path) -> bool:
     """Say whether something may lie there; a child is not started for what is surely missing."""
     try:
         path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
     except OSError:
         return True
@@ -93,19 +103,26 @@ def _there(path: Path) -> bool:
 
 
 def _ask(
-    identity: Identity | None, wishes: Mapping[str, object], passed: tuple[int, ...]
-) -> dict[str, Any]:
-    order = {
-        "identity": None if identity is None else asdict(identity),
-        "folders": [],
-        "files": [],
-        "reads": [],
-        **wishes,
-    }
+    identity: Identity | None,
+    home: str,
+    wishes: list[tuple[str, str]],
+    *,
+    passed: tuple[int, ...] = (),
+    limit: int = 0,
+) -> list[tuple[bytes, bytes]]:
+    """Have a child do it and return its frames but the last; raise NotProvided unless all is done.
+
+    The answer is the target's word by then: it is only ever split, never interpreted.
+    """
+    ids = ["", "", ""]
+    if identity is not None:
+        groups = ",".join(map(str, identity.groups))
+        ids = [str(identity.uid), str(identity.gid), groups]
+    fields = [*ids, home, str(limit), *(part for wish in wishes for part in wish)]
     try:
         done = subprocess.run(
             (sys.executable, "-I", "-S", str(_PROVISIONER)),
-            input=json.dumps(order).encode(),
+            input=b"".join(os.fsencode(field) + b"\0" for field in fields),
             capture_output=True,
             pass_fds=passed,
             cwd="/",
@@ -114,14 +131,27 @@ def _ask(
             timeout=DEADLINE,
             check=False,
         )
-        answer = json.loads(done.stdout)
     except subprocess.TimeoutExpired as error:
-        raise NotProvided(f"the target's home did not answer within {DEADLINE:.0f} s") from error
-    except ValueError as error:
-        raise NotProvided("what makes files in the target's home ended early") from error
-    if "error" in answer:
-        raise NotProvided(f"in {wishes.get('home', 'the home')}: {answer['error']}")
-    return dict(answer)
+        raise NotProvided(f"the target's files did not answer within {DEADLINE:.0f} s") from error
+    frames = _frames(done.stdout)
+    word, said = frames.pop() if frames else (b"", b"")
+    if word == b"error":
+        raise NotProvided(f"in {home}: {said.decode(errors='replace')}")
+    if word != b"done":
+        raise NotProvided("what makes and reads files as the target ended early")
+    return frames
+
+
+def _frames(answer: bytes) -> list[tuple[bytes, bytes]]:
+    frames = []
+    while answer:
+        head, _, rest = answer.partition(b"\n")
+        word, _, size = head.partition(b" ")
+        if not size.isdigit():
+            return []
+        frames.append((word, rest[: int(size)]))
+        answer = rest[int(size) :]
+    return frames
 
 
 def _below(home: str, target: str) -> str:
@@ -129,7 +159,7 @@ def _below(home: str, target: str) -> str:
     path = PurePosixPath(target.removeprefix("~/"))
     if path.is_absolute() and path.is_relative_to(home):
         path = path.relative_to(home)
-    if path.is_absolute() or not path.parts or ".." in path.parts:
+    if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in target:
         raise NotProvided(f"{target!r} is not a path below the target's home {home}")
     return str(path)
 

@@ -1,96 +1,98 @@
 """Make folders and files in the target's home, and read its files, as the target.
 
-Standard library only. Started by `provision` in a Python with `-I -S`; reads one order (JSON)
-on stdin: `identity`, `home`, `folders` (made where missing), `files` (each an inherited
-descriptor and a path below the home), and `reads` (paths) up to `limit` bytes each. Answers
-with JSON on stdout: `made` and `read` (base64, null for what is no readable file), or `error`.
+Standard library only, and little of it: each launch may wait for this. Started by `provision`
+in a Python with `-I -S`. Standard input carries NUL-ended fields: uid (empty: stay who you are),
+gid, groups with commas, home, limit; then pairs of what and where: `folder` and a path below
+the home (made where missing), a descriptor's number and such a path (copied there), `read`,
+`list` or `holds-` with a text in hex, and any path. Standard output answers with frames, each a
+word and a size before its bytes: `made PATH`, `read CONTENT` or `none` for each path that was to
+be read, listed or searched, and last `error SENTENCE` or `done`.
 """
 
 from __future__ import annotations
 
-import base64
-import importlib.util
-import json
 import os
-import secrets
-import stat
 import sys
-import types
-from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from types import ModuleType
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PASSAGE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 CHUNK = 65_536
+UMASK = 0o077
 
 
-class NotMade(Exception):
-    """A folder or file could not be made; says which and why."""
+class _Target:
+    """What `become` needs of an identity."""
+
+    def __init__(self, uid: bytes, gid: bytes, groups: bytes) -> None:
+        self.uid = int(uid)
+        self.gid = int(gid)
+        self.groups = [int(group) for group in groups.split(b",") if group]
 
 
 def main() -> None:
     """Become the target, do what is ordered, answer."""
-    order = json.load(sys.stdin.buffer)
-    spec = importlib.util.spec_from_file_location("become", Path(__file__).with_name("become.py"))
-    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]  # it lies beside us
-    spec.loader.exec_module(module)  # type: ignore[union-attr]
-    try:
-        if order["identity"] is not None:
-            module.become(types.SimpleNamespace(**order["identity"]))
-        else:
-            os.umask(0o077)
-        made = _make(order) if order["folders"] or order["files"] else []
-        read = {path: _read(path, order["limit"]) for path in order["reads"]}
-    except module.NotBecome as error:
-        answer: dict[str, object] = {"error": str(error)}
-    except NotMade as error:
-        answer = {"error": str(error)}
-    else:
-        answer = {"made": made, "read": read}
-    json.dump(answer, sys.stdout)
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120  # cheap
+    import become  # type: ignore[import-not-found]  # noqa: PLC0415  # beside us, not in a package
+    import reading  # type: ignore[import-not-found]  # noqa: PLC0415  # same
 
-
-def _make(order: dict[str, Any]) -> list[str]:
-    """Make the folders, then the files."""
-    made: list[str] = []
-    at = "."
+    uid, gid, groups, home, limit, *wishes = sys.stdin.buffer.read().split(b"\0")[:-1]
+    at = b"."
     try:
-        home = os.open(order["home"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        for at in order["folders"]:
-            made += _descend(home, at.split("/"))[1]
-        for file in order["files"]:
-            at = file["target"]
-            made += _place(home, at, file["fd"])
-    except NotADirectoryError as error:
-        raise NotMade(
-            f"{at}: a link or a file is in the way; folders reached through links are not used"
-        ) from error
+        if uid:
+            become.become(_Target(uid, gid, groups))
+        os.umask(UMASK)
+        for what, at in zip(wishes[::2], wishes[1::2], strict=True):
+            if what in {b"read", b"list"} or what.startswith(b"holds-"):
+                found = _look(reading, what, at, int(limit))
+                _answer(b"none" if found is None else b"read", found or b"")
+                continue
+            made = _folder(home, at) if what == b"folder" else _place(home, at, int(what))
+            for path in made:
+                _answer(b"made", path)
+    except become.NotBecome as error:
+        _answer(b"error", str(error).encode())
+    except NotADirectoryError:
+        why = b": a link or a file is in the way; folders reached through links are not used"
+        _answer(b"error", at + why)
     except OSError as error:
-        raise NotMade(f"{at}: {error.strerror}") from error
+        _answer(b"error", at + f": {error.strerror}".encode())
+    else:
+        _answer(b"done", b"")
+
+
+def _answer(word: bytes, content: bytes) -> None:
+    sys.stdout.buffer.write(b"%s %d\n%s" % (word, len(content), content))
+
+
+def _look(reading: ModuleType, what: bytes, path: bytes, limit: int) -> bytes | None:
+    found: bytes | None = None
+    if what == b"read":
+        found = reading.content(path, limit)
+    elif what == b"list":
+        found = reading.listing(path)
+    elif reading.holds(path, bytes.fromhex(what.removeprefix(b"holds-").decode())):
+        found = b""
+    return found
+
+
+def _folder(home: bytes, path: bytes) -> list[bytes]:
+    folder, made = _descend(home, path.split(b"/"))
+    os.close(folder)
     return made
 
 
-def _read(path: str, limit: int) -> str | None:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None
-        return base64.b64encode(file.read(limit)).decode()
-
-
-def _descend(home: int, segments: list[str]) -> tuple[int, list[str]]:
+def _descend(home: bytes, segments: list[bytes]) -> tuple[int, list[bytes]]:
     """Open a folder below the home, making what is missing, 0700; links are not followed."""
-    fd, made = os.dup(home), []
+    fd, made = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), []
     for index, segment in enumerate(segments):
         try:
             os.mkdir(segment, 0o700, dir_fd=fd)
-            made.append("/".join(segments[: index + 1]))
+            made.append(b"/".join(segments[: index + 1]))
         except FileExistsError:
             pass
         below = os.open(segment, PASSAGE, dir_fd=fd)
@@ -99,13 +101,12 @@ def _descend(home: int, segments: list[str]) -> tuple[int, list[str]]:
     return fd, made
 
 
-def _place(home: int, target: str, source: int) -> list[str]:
+def _place(home: bytes, target: bytes, source: int) -> list[bytes]:
     """Copy an open file to a new one beside the target, 0600, and put it in the target's place."""
-    *folders, name = target.split("/")
+    *folders, name = target.split(b"/")
     folder, made = _descend(home, folders)
-    temporary = f".{secrets.token_hex(8)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    fd = os.open(temporary, flags, 0o600, dir_fd=folder)
+    temporary = b".amux-" + os.urandom(8).hex().encode()
+    fd = os.open(temporary, NEW_FILE, 0o600, dir_fd=folder)
     try:
         os.fchmod(fd, 0o600)
         while chunk := os.read(source, CHUNK):

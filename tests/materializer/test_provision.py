@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,6 @@ from materializer.provision import Copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from fixtures.accounts import Account
     from materializer.trial import Trial
@@ -107,7 +107,9 @@ def test_a_link_in_the_home_leads_nothing_out_of_it(  # noqa: PLR0913, PLR0917  
     assert len(list(victim.iterdir())) == 1
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../../x", "", "~/", "/"])
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "a\0read\0/etc/shadow", "../x", "a/../../x", "", "~/", "/"]
+)
 def test_a_place_outside_the_home_is_refused(target: Identity, source: Path, name: str) -> None:
     with pytest.raises(NotProvided, match="not a path below the target's home"):
         provision.provide(target, target.home, copies=(Copy(source=source, target=name),))
@@ -158,3 +160,56 @@ def test_a_private_home_is_filled_as_the_caller(tmp_path: Path, source: Path) ->
     )
     assert made == (".codex", ".codex/auth.json")
     assert owner_and_mode(tmp_path / ".codex/auth.json") == (0, 0, 0o600)
+
+
+def test_files_are_read_as_the_target_and_links_lead_to_nothing_of_the_services(
+    place: Path, target: Identity, alice: Account, source: Path, as_target: Callable[[str], Trial]
+) -> None:
+    """What is read ends in the target's own arguments: a link must not make the service tell."""
+    closed = place / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "open-mode").write_text("secret")
+    (closed / "open-mode").chmod(0o644)
+    with (closed / "open-mode").open() as held:
+        outcome = as_target(
+            f"""cd {alice.home}; echo mine > own; mkfifo fifo; mkdir folder; echo x > mute
+            chmod 000 mute; ln -s /proc/self/fd/{held.fileno()} held; ln -s /proc/self/maps maps
+            ln -s {source} private; ln -s {closed}/open-mode beyond; ln -s /proc/self/cwd/tmp cwd
+            ln -s /proc/self/environ environ; ln -s loop loop; ln -s own link
+            head -c 5000 /dev/zero > large"""
+        )
+        assert outcome.status == 0, outcome
+        names = (
+            "own", "link", "fifo", "folder", "mute", "held", "private", "beyond", "cwd", "loop",
+            "large", "missing",
+        )  # fmt: skip
+        answer, _ = provision.read(target, (str(alice.home / name) for name in names), limit=1000)
+        found = {Path(path).name: content for path, content in answer.items()}
+    assert found.pop("own") == found.pop("link") == b"mine\n"
+    assert found.pop("large") == b"\0" * 1000
+    assert set(found.values()) == {None}
+    found_there, traced = provision.read(
+        target,
+        (str(alice.home / "maps"), str(alice.home / "environ"), f"{alice.home}/"),
+        limit=1 << 20,
+        traces=((str(alice.home / "own"), b"min"), (str(alice.home / "private"), b"service")),
+    )
+    maps, environ, listed = found_there.values()
+    assert traced == (True, False)
+    assert listed is not None
+    assert b"own\t5\t" in listed
+    ours = Path("/proc/self/maps").read_bytes().split(b"-")[0]
+    assert ours not in (maps or b"")
+    assert environ in {None, b""}
+
+
+def test_a_target_without_files_is_not_even_asked(
+    target: Identity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provision, "_PROVISIONER", Path("/nonexistent"))
+    assert provision.read(target, ("/nonexistent/a", "/etc/passwd/b"), limit=1) == (
+        {"/nonexistent/a": None, "/etc/passwd/b": None},
+        (),
+    )
+    with pytest.raises(NotProvided, match="ended early"):
+        provision.read(target, ("/etc/passwd",), limit=1)
