@@ -31,10 +31,13 @@ def call(
     return _object(*exchange.send("POST", f"/v1/memory/{verb}", body))
 
 
-def capability(connection: Connection, exchange: Exchange | None = None) -> dict[str, object]:
-    """Return what the Hub grants this caller now; refused as the data calls would be."""
+def require_capability(connection: Connection, exchange: Exchange | None = None) -> None:
+    """Return if this caller could read memory now; else raise what a data call would."""
     exchange = exchange or Exchange(connection)
-    return _object(*exchange.send("GET", "/v1/memory/capability"))
+    answer = _object(*exchange.send("GET", "/v1/memory/capability"))
+    # The Hub answers this call also while memory is off.
+    if answer.get("enabled") is not True:
+        raise Failure("memory_disabled", "Memory is switched off in the Hub.")
 
 
 def _object(status: int, body: bytes) -> dict[str, object]:

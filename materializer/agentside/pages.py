@@ -12,6 +12,10 @@ import time
 from materializer.agentside.errors import Failure
 from materializer.agentside.streams import to_json
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 PAGE = 6 * 1024  # bytes of one serialised tool result
 KEPT = 32  # tokens
 LIFETIME = 300.0  # seconds
@@ -22,9 +26,10 @@ NOTICE = (
 
 
 class Pages:
-    """The continuations that this process has given out."""
+    """The continuations that this process has given out; `clock` counts seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[float, str, int]] = {}
 
@@ -65,23 +70,24 @@ class Pages:
             self._expire()
             while len(self._kept) >= KEPT:
                 del self._kept[next(iter(self._kept))]
-            self._kept[token] = (time.monotonic(), text, cut)
+            self._kept[token] = (self._clock(), text, cut)
         shown = len(text[:cut].encode())
         return [_block(text[start:cut]), _notice(shown, total, token)]
 
     def _expire(self) -> None:
-        oldest = time.monotonic() - LIFETIME
+        oldest = self._clock() - LIFETIME
         for token in [token for token, kept in self._kept.items() if kept[0] < oldest]:
             del self._kept[token]
 
 
 def _between_escapes(text: str, start: int, cut: int) -> int:
-    """Move a cut in JSON text back to where it parts no escape sequence."""
-    for begin in range(max(start + 1, cut - 5), cut):
-        if text[begin] == "\\" and (begin == 0 or text[begin - 1] != "\\"):
-            length = 6 if text[begin + 1 : begin + 2] == "u" else 2
-            if begin + length > cut:
-                return begin
+    """Move a cut in JSON text back to where it parts no escape; `start` is such a place."""
+    at = text.find("\\", start, cut)
+    while at >= 0:
+        end = at + (6 if text[at + 1 : at + 2] == "u" else 2)
+        if end > cut:
+            return at
+        at = text.find("\\", end, cut)
     return cut
 
 

@@ -30,7 +30,7 @@ from materializer.agentside.frames import (
     decode,
     lines,
 )
-from materializer.agentside.hub import capability
+from materializer.agentside.hub import require_capability
 from materializer.agentside.streams import (
     STDERR,
     STDIN,
@@ -70,7 +70,7 @@ def serve(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 def _check(environ: Mapping[str, str]) -> None:
     """Ask the Hub once whether memory can be used, and tell standard error if it cannot."""
     try:
-        capability(find_connection(environ))
+        require_capability(find_connection(environ))
     except Failure as failure:
         complain(to_json(failure.body()) + b"\n")
 

@@ -12,7 +12,7 @@ from materializer.agentside.connection import find_connection
 from materializer.agentside.dialects import UNSTRUCTURED
 from materializer.agentside.errors import Failure
 from materializer.agentside.frames import INVALID_PARAMS, RpcError
-from materializer.agentside.hub import call, capability
+from materializer.agentside.hub import call, require_capability
 from materializer.agentside.pages import PAGE, Pages
 from materializer.agentside.streams import to_json
 from materializer.agentside.tools import CONTINUE, TOOLS, VERBS
@@ -75,7 +75,7 @@ class Toolbox:
         ticket.hold(exchange)
         if name == CONTINUE["name"]:
             # What was granted when the first page was made may have been taken back since.
-            capability(connection, exchange)
+            require_capability(connection, exchange)
             return {"content": self._pages.following(arguments["token"]), "isError": False}
         answer = call(connection, VERBS[name], arguments, exchange)
         text = to_json(answer).decode()

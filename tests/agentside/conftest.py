@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from materializer.onefile import build
+from tests.agentside.mcp_session import McpSession
 from tests.agentside.real_hub import RealHub
 from tests.agentside.scripted_hub import Documents, ScriptedHub, unix_hub
 
@@ -137,3 +138,9 @@ def _real_side(
         "installed": (str(Path(sys.executable).with_name("amux")),),
     }
     return Side(commands[request.param], real_hub.environ, tmp_path)
+
+
+@pytest.fixture(name="session")
+def _session(side: Side) -> Iterator[McpSession]:
+    with McpSession(side.spawn_mcp()) as session:
+        yield session
