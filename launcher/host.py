@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hub.home import open_home, runs_root
+from providers.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,11 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """One Runtime's places. `home` is AMUX_HOME, links resolved; `runs` holds a folder per run."""
+    """One Runtime's places. `home` is AMUX_HOME, links resolved; `runs` holds a folder per run.
+
+    `providers` are the agents that it knows: those installed, unless it brings its own.
+    """
 
     home: Path
     runs: Path
     environ: Mapping[str, str]
+    providers: Registry = field(default_factory=Registry)
 
     @property
     def preflights(self) -> Path:

@@ -7,6 +7,7 @@ memory's text; fields are only ever added.
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,8 +54,9 @@ class LaunchReport:
     schema: int = SCHEMA
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
-        return asdict(self)
+        """Return the report as JSON values (lists, not tuples)."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return values
 
     def as_text(self) -> str:
         """Return the report for people, a line each."""

@@ -14,7 +14,6 @@ from launcher.errors import AgentNotFound, BadRequest
 from materializer.identity import resolve
 from materializer.trial import run as run_trial
 from providers.base import NativeResume
-from providers.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +55,7 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
     Raises UnknownProvider, SessionNotFound, BadRequest, AgentNotFound, IdentityRefused.
     """
     stored = None if request.session is None else sessions.load(request.session)
-    provider = Registry().load(request.provider or (stored.provider if stored else ""))
+    provider = host.providers.load(request.provider or (stored.provider if stored else ""))
     _check(request, stored, provider)
     native = provider.native_resume(request.arguments) if stored is None else None
     if native is not None:

@@ -1,0 +1,316 @@
+"""One launch from request to record, with a scripted agent and a real Hub."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jsonschema
+import pytest
+
+from fixtures.scripted_provider import (
+    OWN_TEXT,
+    install_scripted_agent,
+    scripted_registry,
+)
+from hub.client import HubClient
+from hub.config import set_setting
+from hub.errors import Unauthenticated
+from hub.local import ensure_running, stop_hub
+from hub.values import GetRequest
+from launcher import launch as launching
+from launcher.errors import (
+    AgentNotFound,
+    BadRequest,
+    IsolationRefused,
+    MemoryNotIsolated,
+    SessionRunning,
+)
+from launcher.launch import launch
+from launcher.protocol import render
+from launcher.request import LaunchRequest
+from launcher.sessions import SessionStore, State
+from providers.base import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from launcher.host import Host
+    from launcher.run import Run
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "launch-report.schema.json"
+
+
+@pytest.fixture
+def scripted(host: Host) -> Host:
+    """Give a running Runtime that knows the scripted agent."""
+    return replace(host, providers=scripted_registry())
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Callable[..., LaunchRequest]:
+    """Build requests for the scripted agent."""
+    agent = install_scripted_agent(tmp_path / "bin")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+
+    def build(**changes: object) -> LaunchRequest:
+        request = LaunchRequest(
+            provider="scripted", cwd=tmp_path, environment=environment, executable=agent
+        )
+        return replace(request, **changes)  # type: ignore[arg-type]
+
+    return build
+
+
+def instructions(run: Run) -> str | None:
+    """Return the text that the agent itself has in its environment."""
+    environ = Path(f"/proc/{run.process.pid}/environ").read_bytes().split(b"\0")
+    values = dict(entry.decode().partition("=")[::2] for entry in environ if entry)
+    return values.get("SCRIPTED_INSTRUCTIONS")
+
+
+def test_a_fresh_launch_reports_binding_evidence_and_digests_and_says_no_secret(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    with launch(ask(), scripted) as run:
+        connection = json.loads(
+            next(scripted.runs.glob("*/agent-config/memory/connection.json")).read_text()
+        )
+        text = instructions(run)
+    report = run.report.as_json()
+    jsonschema.validate(report, json.loads(SCHEMA.read_text()))
+    assert report["binding"] == "global"
+    assert report["controls"] == [{"control": "memory", "observed": "off", "source": "echo"}]
+    assert text == OWN_TEXT + render("cli").text
+    assert report["protocol_digest"] == render("cli").digest
+    assert connection["token"] not in json.dumps(report)
+    assert connection["token"] not in run.report.as_text()
+
+
+def test_when_a_run_ends_its_credential_folder_and_record_are_settled(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    with launch(ask(), scripted) as run:
+        file = next(scripted.runs.glob("*/agent-config/memory/connection.json"))
+        file.parent.joinpath("copy.json").write_bytes(file.read_bytes())
+        saved = scripted.home / "copy.json"
+        saved.write_bytes(file.read_bytes())
+        saved.chmod(0o600)
+        with HubClient.from_file(saved, binding="global") as hub:
+            hub.get(GetRequest(path="MEMORY.md"))
+        run.channel.send({"exit": 7})
+        status = run.wait(20)
+    assert status is not None
+    assert status.code == 7
+    assert list(scripted.runs.iterdir()) == []
+    record = SessionStore(scripted.home).load(run.report.session)
+    assert (record.state, record.exit_code) == (State.ENDED, 7)
+    with (
+        HubClient.from_file(saved, binding="global") as hub,
+        pytest.raises(Unauthenticated),
+    ):
+        hub.get(GetRequest(path="MEMORY.md"))
+
+
+def test_an_agent_that_does_not_say_off_is_stopped_and_its_answer_is_in_the_error(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    with pytest.raises(MemoryNotIsolated, match="the agent answered: on"):
+        launch(ask(options={"answer": "on"}), scripted)
+    (record,) = SessionStore(scripted.home).list().records
+    assert record.state is State.FAILED
+    assert "the agent answered: on" in record.failure
+    assert list(scripted.runs.iterdir()) == []
+
+
+def test_a_resume_uses_the_frozen_bytes_after_the_template_changed(
+    scripted: Host, ask: Callable[..., LaunchRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with launch(ask(), scripted) as first:
+        before = instructions(first)
+    changed = replace(render("cli"), text="Something else entirely.\n", digest="0" * 64)
+    monkeypatch.setattr("launcher.memory.render", lambda _: changed)
+    with launch(ask(session=first.report.session), scripted) as again:
+        after = instructions(again)
+    assert after == before
+    assert again.report.protocol_digest == first.report.protocol_digest
+    assert again.report.instructions_digest == first.report.instructions_digest
+    assert again.report.native_id == first.report.native_id
+    assert again.report.resumed
+
+
+def test_a_resume_while_memory_is_off_keeps_text_and_binding(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    with launch(ask(), scripted) as first:
+        before = instructions(first)
+    stop_hub(scripted.home)
+    set_setting(scripted.home, "memory.enabled", "false")
+    ensure_running(scripted.home, scripted.environ)
+    with launch(ask(session=first.report.session), scripted) as again:
+        assert instructions(again) == before
+    assert again.report.binding == "global"
+    with launch(ask(), scripted) as fresh:
+        assert instructions(fresh) is None
+    assert fresh.report.binding is None
+
+
+def test_a_resume_while_the_hub_is_down_keeps_the_text_without_a_credential_and_warns(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    with launch(ask(), scripted) as first:
+        before = instructions(first)
+    stop_hub(scripted.home)
+    with launch(ask(session=first.report.session, start_hub=False), scripted) as again:
+        assert instructions(again) == before
+        file = next(scripted.runs.glob("*/agent-config/memory/connection.json"))
+        assert json.loads(file.read_text())["token"] == ""
+    assert again.report.binding == "global"
+    assert any("resumed again" in text for text in again.report.warnings)
+
+
+def test_an_unbound_session_stays_unbound_when_memory_comes_on(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    stop_hub(scripted.home)
+    with launch(ask(start_hub=False), scripted) as first:
+        pass
+    assert first.report.binding is None
+    ensure_running(scripted.home, scripted.environ)
+    with launch(ask(session=first.report.session), scripted) as again:
+        assert instructions(again) is None
+    assert again.report.binding is None
+    assert again.report.unbound is not None
+    assert "stays so" in again.report.unbound
+
+
+def test_a_native_conversation_without_a_record_is_resumed_unbound_and_named(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    with launch(ask(arguments=("--continue=foreign-1",)), scripted) as run:
+        assert instructions(run) is None
+    assert run.report.binding is None
+    assert any("foreign-1 has no record" in text for text in run.report.warnings)
+
+
+def test_a_native_id_among_the_agents_own_arguments_finds_its_session(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    with launch(ask(), scripted) as first:
+        before = instructions(first)
+    arguments = (f"--continue={first.report.native_id}",)
+    with launch(ask(arguments=arguments), scripted) as again:
+        assert instructions(again) == before
+    assert again.report.session == first.report.session
+
+
+def test_two_live_runs_of_one_session_are_refused(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    with (
+        launch(ask(), scripted) as first,
+        pytest.raises(SessionRunning, match=first.report.session),
+    ):
+        launch(ask(session=first.report.session), scripted)
+
+
+def test_a_fork_is_a_new_session_with_the_same_text_and_leaves_the_first_alone(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    with launch(ask(), scripted) as first:
+        before = instructions(first)
+    with launch(ask(session=first.report.session, fork=True), scripted) as fork:
+        assert instructions(fork) == before
+    assert fork.report.session != first.report.session
+    record = SessionStore(scripted.home).load(fork.report.session)
+    assert record.parent == first.report.session
+
+
+def test_a_generic_command_launches_and_the_report_names_what_is_missing(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    request = ask(
+        provider="generic", executable=None, arguments=("/bin/cat",), mode=Mode.PASSTHROUGH
+    )
+    with launch(request, scripted) as run:
+        pass
+    assert run.report.binding is None
+    assert run.report.missing
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"options": {"speed": "9"}}, "has no option 'speed'; it has: answer"),
+        ({"user": "nobody", "private_home": Path("/x")}, "exclude each other"),
+        ({"cwd": Path("somewhere")}, "not an absolute path"),
+        ({"environment": {"PATH": "/usr/bin"}}, "HOME is not set"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused_before_anything_is_made(
+    scripted: Host,
+    ask: Callable[..., LaunchRequest],
+    changes: dict[str, object],
+    sentence: str,
+) -> None:
+    with pytest.raises(BadRequest, match=sentence):
+        launch(ask(**changes), scripted)
+    assert SessionStore(scripted.home).list().records == ()
+
+
+def test_a_missing_agent_is_refused_with_the_place_where_it_was_looked_for(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    with pytest.raises(AgentNotFound, match="no `scripted-agent` on PATH"):
+        launch(ask(executable=None), scripted)
+
+
+def test_under_policy_principal_another_principal_needs_an_account_or_a_private_home(
+    scripted: Host, ask: Callable[..., LaunchRequest], tmp_path: Path
+) -> None:
+    from hub.identity import PrincipalFile  # noqa: PLC0415  # the operator's side of the Hub
+
+    stop_hub(scripted.home)
+    set_setting(scripted.home, "memory.isolation", "principal")
+    PrincipalFile(scripted.home / "identity").add("alice")
+    ensure_running(scripted.home, scripted.environ)
+    with pytest.raises(IsolationRefused, match="accept weak isolation with --private-home"):
+        launch(ask(principal="alice"), scripted)
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    with launch(ask(principal="alice", private_home=private), scripted) as run:
+        pass
+    assert run.report.binding == "principal:alice"
+    assert run.report.isolation == "private-home (weak)"
+    with launch(ask(), scripted) as own:
+        pass
+    assert own.report.binding is not None
+    assert own.report.binding.startswith("principal:")
+
+
+def test_an_agent_killed_by_a_signal_is_recorded_with_that_signal(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    with launch(ask(), scripted) as run:
+        run.process.signal(signal.SIGKILL)
+        status = run.wait(20)
+    assert status is not None
+    assert status.signal == signal.SIGKILL
+    assert SessionStore(scripted.home).load(run.report.session).exit_signal == signal.SIGKILL
+
+
+def test_a_step_that_fails_leaves_no_run_folder_and_no_lease(
+    scripted: Host, ask: Callable[..., LaunchRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise BadRequest("a step failed")
+
+    monkeypatch.setattr(launching, "_spawn_request", refuse)
+    with pytest.raises(BadRequest, match="a step failed"):
+        launch(ask(), scripted)
+    assert list(scripted.runs.iterdir()) == []
+    assert list((scripted.home / "identity" / "launches").glob("*.json")) == []
