@@ -40,6 +40,7 @@ from launcher.sessions import (
 )
 from launcher.spawn import SpawnRequest, Stdio, spawn
 from launcher.subject import find_subject
+from materializer import identity as identities
 from materializer import runs
 from materializer.errors import MaterializeError
 from materializer.provision import Copy, provide
@@ -213,6 +214,8 @@ def _furnish(attempt: Attempt) -> None:
     if copies and not relocated:
         message = "--provide fills a relocated home; name one with --user or --private-home"
         raise BadRequest(message)
+    if attempt.record.private_home:
+        Path(subject.home).mkdir(mode=0o700, parents=True, exist_ok=True)
     if relocated:
         provide(subject.identity, subject.home, folders=subject.provider.folders, copies=copies)
 
@@ -411,8 +414,10 @@ def _report(
     if isinstance(bound, Lease):
         notice = bound.warning
     isolation = "none"
+    remarks: tuple[str, ...] = ()
     if subject.identity is not None:
         isolation = f"user {subject.identity.user}"
+        remarks = identities.remarks(subject.identity)
     elif attempt.record.private_home:
         isolation = "private-home (weak)"
     return LaunchReport(
@@ -432,7 +437,9 @@ def _report(
         controls=confirmed.evidence if frozen else (),
         isolation=isolation,
         missing=subject.provider.capabilities.missing,
-        warnings=tuple(text for text in (notice, *plan.warnings, *confirmed.warnings) if text),
+        warnings=tuple(
+            text for text in (notice, *remarks, *plan.warnings, *confirmed.warnings) if text
+        ),
         command=subject.command.argv,
         cwd=subject.cwd,
     )

@@ -43,15 +43,25 @@ def recover(host: Host) -> tuple[Reconciled, ...]:
 
     A Hub that is away forgets a credential when its lease is over.
     """
-    done = reconcile(SessionStore(host.home))
-    for run in done:
-        with contextlib.suppress(MaterializeError, OSError):
-            if run.record.run and Path(run.record.run).parent == host.runs:
-                runs.remove(runs.reopen(Path(run.record.run)))
+    store = SessionStore(host.home)
+    done = reconcile(store)
+    with contextlib.suppress(MaterializeError, OSError):
+        # Also what was cut off before a record named it, or half-way through its removal.
+        runs.sweep(host.runs, _live_runs(store))
     bound = [run.record.marker for run in done if run.record.bound]
     if bound:
         _end_leases(host, bound)
     return done
+
+
+def _live_runs(store: SessionStore) -> list[Path]:
+    """Return the folders of runs that a shim is still ending for a dead supervisor."""
+    found = []
+    for session in store.unfinished():
+        with contextlib.suppress(SessionNotFound, SessionDamaged):
+            if store.live(session):
+                found.append(Path(store.load(session).run))
+    return found
 
 
 def _end_leases(host: Host, launches: Iterable[str]) -> None:
