@@ -25,7 +25,8 @@ LISTEN_SECONDS: Final = 20.0
 """For the server to listen on its socket."""
 TERM_GRACE: Final = 2.0
 """Seconds between TERM and KILL: what the server has to save, it saves at each turn."""
-QUIET_SECONDS: Final = 3600.0
+QUIET_SECONDS: Final = 2.0
+"""Without a message, before the provider is asked to look by itself."""
 
 
 class Server:
@@ -42,30 +43,37 @@ class Server:
 
     def attend(
         self,
-        settle: Callable[[JsonObject], Confirmed | None],
+        settle: Callable[[JsonObject | None, frozenset[str]], Confirmed | None],
         told: Callable[[Confirmed], None],
         refused: Callable[[str], None],
     ) -> None:
-        """Settle each message on a thread of its own, until the server ends.
+        """Settle each thread of the screen, on a thread of its own, until the server ends.
 
         `told` hears what was established; `refused`, once, why a thread could not be settled.
         """
 
         def listen() -> None:
-            while True:
+            settled: frozenset[str] = frozenset()
+            while not self.channel.ended:
                 try:
-                    established = settle(self.channel.receive(deadline=QUIET_SECONDS))
+                    established = settle(self._message(), settled)
                 except (ChannelError, AgentFailed, ProviderError) as error:
-                    if self.channel.ended:
-                        return
-                    if isinstance(error, ProviderError):
+                    if not self.channel.ended:
                         refused(str(error))
-                        return
-                    continue  # nothing came for a long time
+                    return
                 if established is not None:
+                    settled |= {established.native_id or ""}
                     told(established)
 
         threading.Thread(target=listen, name=f"amux-attend-{self.process.pid}", daemon=True).start()
+
+    def _message(self) -> JsonObject | None:
+        try:
+            return self.channel.receive(deadline=QUIET_SECONDS)
+        except ChannelError:
+            if self.channel.ended:
+                raise
+            return None
 
 
 def start_server(request: SpawnRequest, plan: LaunchPlan) -> Server:

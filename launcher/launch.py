@@ -323,6 +323,7 @@ def _attend(  # noqa: PLR0913  # everything that a thread on the screen is settl
                 record,
                 native_id=record.native_id or confirmed.native_id or "",
                 evidence=tuple(dict.fromkeys((*record.evidence, *seen))),
+                warnings=tuple(dict.fromkeys((*record.warnings, *confirmed.warnings))),
             )
         )
 
@@ -333,7 +334,9 @@ def _attend(  # noqa: PLR0913  # everything that a thread on the screen is settl
 
     provider = attempt.subject.provider
     server.attend(
-        lambda message: provider.attend(server.channel, message, agent, grant), told, refused
+        lambda message, settled: provider.attend(server.channel, message, agent, grant, settled),
+        told,
+        refused,
     )
 
 

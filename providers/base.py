@@ -281,12 +281,18 @@ class Provider(ABC):
         return ()
 
     def attend(
-        self, channel: Channel, message: JsonObject, request: AgentRequest, grant: Grant
+        self,
+        channel: Channel,
+        message: JsonObject | None,
+        request: AgentRequest,
+        grant: Grant,
+        settled: frozenset[str],
     ) -> Confirmed | None:
         """Act on a later message of a server's channel: a person opened a thread on the screen.
 
-        Return what was established about it, None where the message asks for nothing; raise
-        NotConfirmed where the thread's native memory cannot be switched off.
+        `message` is None now and then where none came; `settled` holds the native ids settled so
+        far. Return what was established about one thread, None where there is nothing to settle;
+        raise NotConfirmed where a thread's native memory cannot be switched off.
         """
-        del channel, message, request, grant
+        del channel, message, request, grant, settled
         return None

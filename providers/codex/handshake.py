@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from providers.base import Confirmed, Evidence, Tools
@@ -204,13 +205,53 @@ def control_server(channel: Channel, request: AgentRequest, instructions: str) -
     return Confirmed(evidence=(*evidence, *off), instructions=instructions)
 
 
-def attend(channel: Channel, message: JsonObject, request: AgentRequest) -> Confirmed | None:
-    """Disable memory mode for a thread that a person opened on the screen."""
+def settle_started(
+    channel: Channel, message: JsonObject, request: AgentRequest, grant: Grant
+) -> Confirmed | None:
+    """Settle the thread that a `thread/started` tells of: new ones, and forks."""
     if message.get("method") != "thread/started":
         return None
-    thread = (message.get("params") or {}).get("thread") or {}
-    native_id = thread.get("id")
-    if not isinstance(native_id, str) or thread.get("ephemeral"):
-        return None  # an ephemeral thread has no stored mode
-    mode = disable_memory_mode(channel, request, native_id)
-    return Confirmed(evidence=(mode,), native_id=native_id)
+    native_id = ((message.get("params") or {}).get("thread") or {}).get("id")
+    return _settle(channel, request, grant, native_id) if isinstance(native_id, str) else None
+
+
+def settle_loaded(
+    channel: Channel, request: AgentRequest, grant: Grant, settled: frozenset[str]
+) -> Confirmed | None:
+    """Settle a loaded thread that nothing told of: one that was resumed on the screen."""
+    answer = channel.request("thread/loaded/list", {}, deadline=ANSWER_SECONDS)
+    for native_id in answer.get("data") or []:
+        if isinstance(native_id, str) and native_id not in settled:
+            return _settle_resumed(channel, request, grant, native_id)
+    return None
+
+
+def _settle_resumed(
+    channel: Channel, request: AgentRequest, grant: Grant, native_id: str
+) -> Confirmed:
+    answer = channel.request("thread/read", {"threadId": native_id}, deadline=ANSWER_SECONDS)
+    thread = answer.get("thread") or {}
+    if thread.get("parentThreadId"):
+        return Confirmed(native_id=native_id)  # a sub-agent has its parent's settings
+    found = _settle(channel, request, grant, native_id)
+    if request.resume is not None and native_id == request.resume.native_id:
+        return found
+    foreign = (
+        f"conversation {native_id} was resumed on the screen; what an earlier memory put into it "
+        "stays there"
+    )
+    return replace(found, warnings=(*found.warnings, foreign))
+
+
+def _settle(channel: Channel, request: AgentRequest, grant: Grant, native_id: str) -> Confirmed:
+    try:
+        mode = disable_memory_mode(channel, request, native_id)
+    except NotConfirmed as error:
+        if "ephemeral" not in error.answer:
+            raise
+        # A side conversation is never stored, so it has no stored mode either.
+        return Confirmed(native_id=native_id)
+    if grant.tools is not Tools.MCP:
+        return Confirmed(evidence=(mode,), native_id=native_id)
+    tools, warnings = tools_evidence(channel, native_id)
+    return Confirmed(evidence=(mode, tools), native_id=native_id, warnings=warnings)

@@ -126,11 +126,17 @@ class CodexProvider(Provider):
         return handshake.control(channel, request, grant)
 
     def attend(
-        self, channel: Channel, message: JsonObject, request: AgentRequest, grant: Grant
+        self,
+        channel: Channel,
+        message: JsonObject | None,
+        request: AgentRequest,
+        grant: Grant,
+        settled: frozenset[str],
     ) -> Confirmed | None:
         """Disable memory mode for each thread that a person opens on the screen."""
-        del grant
-        return handshake.attend(channel, message, request)
+        if message is None:
+            return handshake.settle_loaded(channel, request, grant, settled)
+        return handshake.settle_started(channel, message, request, grant)
 
 
 def _unbound(request: AgentRequest, caller: CallerArguments, hooks: tuple[str, ...]) -> LaunchPlan:
