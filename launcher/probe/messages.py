@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from launcher.probe.model import (
     Answer,
     Call,
+    Compaction,
     JsonObject,
     ModelApi,
     Say,
@@ -92,6 +93,8 @@ def _block_events(index: int, answer: Answer) -> Iterator[tuple[str, JsonObject]
         case Say(text):
             block: JsonObject = {"type": "text", "text": ""}
             delta: JsonObject = {"type": "text_delta", "text": text}
+        case Compaction():
+            raise ValueError("the Messages API has no remote compaction")
         case Call(tool, arguments):
             call_id = f"toolu_{uuid.uuid4().hex}"
             block = {"type": "tool_use", "id": call_id, "name": tool.full_name, "input": {}}

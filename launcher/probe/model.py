@@ -38,7 +38,14 @@ class Call:
     arguments: JsonObject
 
 
-Answer: TypeAlias = "Say | Call"
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Answer a remote compaction of the Responses API, which replaces the history so far."""
+
+    content: str
+
+
+Answer: TypeAlias = "Say | Call | Compaction"
 
 
 @dataclass(frozen=True, slots=True)

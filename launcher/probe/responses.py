@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from launcher.probe.model import (
     Answer,
     Call,
+    Compaction,
     JsonObject,
     ModelApi,
     Say,
@@ -111,6 +112,8 @@ def _item(answer: Answer) -> JsonObject:
                 "status": "completed",
                 "content": [{"type": "output_text", "text": text, "annotations": []}],
             }
+        case Compaction(content):
+            return {"type": "compaction", "id": f"cmp_{identity}", "encrypted_content": content}
         case Call(tool, arguments):
             call: JsonObject = {
                 "type": "function_call",
@@ -136,7 +139,7 @@ def _item_events(index: int, item: JsonObject) -> Iterator[tuple[str, JsonObject
         yield "response.function_call_arguments.delta", delta
         done = {**place, "arguments": item["arguments"]}
         yield "response.function_call_arguments.done", done
-    else:
+    elif item["type"] == "message":
         part = item["content"][0]
         where = {**place, "content_index": 0}
         empty = {**part, "text": ""}
