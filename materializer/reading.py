@@ -19,12 +19,32 @@ MAX_ENTRIES = 4096
 
 
 def content(path: bytes, limit: int) -> bytes | None:
-    """Return the file's first `limit` bytes; None where no regular file can be read."""
+    """Return the file's first `limit` bytes; None where no regular file can be read.
+
+    A last segment `*.ending` stands for each such file of its folder: name, NUL, content, NUL.
+    """
+    folder, _, name = path.rpartition(b"/")
+    if name.startswith(b"*."):
+        return _each(folder, name[1:], limit)
     file = _open(path)
     if file is None:
         return None
     with file:
         return file.read(limit)
+
+
+def _each(folder: bytes, ending: bytes, limit: int) -> bytes | None:
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.name.endswith(ending))
+    except OSError:
+        return None
+    found = b""
+    for name in names[:MAX_ENTRIES]:
+        text = content(folder + b"/" + name, limit) if not name.startswith(b"*") else None
+        if text is not None and len(found) + len(text) < limit:
+            found += name + b"\0" + text.replace(b"\0", b"") + b"\0"
+    return found
 
 
 def holds(path: bytes, text: bytes) -> bool:

@@ -193,7 +193,8 @@ class Facts:
     """What the launcher read for a provider: file contents by path; None where there is no file.
 
     A path that ends in `/` is a folder: its content names each entry, its size and its time, a
-    line each. `found` holds the traces that were there.
+    line each. `FOLDER/*.ending` holds name, NUL, content, NUL of each such file. `found` holds
+    the traces that were there.
     """
 
     files: Mapping[str, bytes | None] = field(default_factory=dict)

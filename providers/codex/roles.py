@@ -22,17 +22,25 @@ def patterns(codex_home: str, cwd: str) -> tuple[str, ...]:
 def warnings(facts: Facts) -> tuple[str, ...]:
     """Return a warning for each role file that sets developer instructions of its own."""
     found: list[str] = []
-    for path, content in sorted(facts.files.items()):
-        place = PurePosixPath(path)
-        if place.parent.name != "agents" or place.suffix != ".toml" or content is None:
+    for pattern, content in sorted(facts.files.items()):
+        if content is None or not pattern.endswith(f"/{FILES}"):
             continue
-        try:
-            role = tomllib.loads(content.decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-            continue  # Codex skips it too
-        if role.get("developer_instructions"):
-            found.append(
-                f"the agent role {role.get('name') or place.stem} ({path}) has developer "
-                "instructions of its own, so its sub-agents do not get the memory protocol"
-            )
+        parts = content.decode(errors="replace").split("\0")
+        for name, text in zip(parts[::2], parts[1::2], strict=False):
+            path = PurePosixPath(pattern).with_name(name)
+            found += _warning(path, text)
     return tuple(dict.fromkeys(found))
+
+
+def _warning(path: PurePosixPath, text: str) -> list[str]:
+    try:
+        role = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return []  # Codex skips it too
+    if not role.get("developer_instructions"):
+        return []
+    warning = (
+        f"the agent role {role.get('name') or path.stem} ({path}) has developer instructions of "
+        "its own, so its sub-agents do not get the memory protocol"
+    )
+    return [warning]

@@ -56,7 +56,8 @@ def test_the_users_own_instructions_come_first_then_the_protocol_once(
         assert codex.confirmed.instructions == MERGED
         assert told(turn) == 1
         assert MERGED in turn.system
-        assert turn.system.replace(MERGED, USERS) == plain.system
+        ours = turn.system.replace(MERGED, USERS).replace(str(stage.home.folder), "HOME")
+        assert ours == plain.system.replace(str(bare.home.folder), "HOME")
         assert turn.body.get("instructions") == plain.body.get("instructions")
         assert sum("Project rule." in text for text in turn.user) == 1
 
@@ -77,9 +78,8 @@ def test_the_protocol_survives_compaction_cold_resume_and_fork(
             assert "one" in stage.model.turns[-1].user
         compactions = [t for t in stage.model.turns if inputs(t)[-1].get("type") != "message"]
         assert len(compactions) == (1 if remote else 0)
-        with_instructions_changed = stage.home.codex / "config.toml"
-        changed = with_instructions_changed.read_text().replace(USERS, "Answer in prose.")
-        with_instructions_changed.write_text(changed)
+        settings = stage.home.codex / "config.toml"
+        settings.write_text(settings.read_text().replace(USERS, "Answer in prose."))
         again = grant_for(stage.home, instructions=codex.confirmed.instructions)
         with open_codex(stage.home, again, resume=resumed(codex.native_id)) as second:
             second.turn("three")
@@ -90,12 +90,8 @@ def test_the_protocol_survives_compaction_cold_resume_and_fork(
             third.compact()
             third.turn("six")
         assert second.confirmed.instructions == third.confirmed.instructions == MERGED
-        turns = [t for t in stage.model.turns if t.user[-1:] != () and told(t) >= 0]
-        assert [told(turn) for turn in turns] == [1] * len(turns)
-        assert all("Answer in prose." not in turn.system for turn in turns)
-        assert [t.user[-1] for t in turns if len(t.user[-1]) < 10] == [
-            *("one", "two", "three", "four", "five", "six")
-        ]
+        assert [told(turn) for turn in stage.model.turns] == [1] * (6 + 3)
+        assert all("Answer in prose." not in turn.system for turn in stage.model.turns)
 
 
 def test_a_resume_keeps_the_prefix_byte_for_byte(tmp_path: Path, version: str) -> None:

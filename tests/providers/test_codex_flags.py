@@ -267,7 +267,12 @@ def test_instructions_too_long_for_one_argument_are_a_clear_error() -> None:
 
 def test_a_role_file_with_instructions_of_its_own_is_named() -> None:
     role = b'name = "mole"\ndeveloper_instructions = "dig"\n'
-    facts = Facts({"/home/ann/.codex/agents/m.toml": role, "/w/.codex/agents/n.toml": b"x = 1"})
+    files = {
+        "/home/ann/.codex/agents/*.toml": b"m.toml\0" + role + b"\0n.toml\0x = [\0",
+        "/w/.codex/agents/*.toml": b"o.toml\0name = 'o'\0",
+        "/.codex/agents/*.toml": None,
+    }
+    facts = Facts(files)
     plan = CODEX.plan(request(), grant(), facts)
     assert isinstance(plan, LaunchPlan)
     assert len(plan.warnings) == 1
