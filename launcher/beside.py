@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from launcher.errors import AgentFailed, ChannelError
 from launcher.spawn import Stdio, spawn
-from launcher.websocket import WebSocketChannel, connect
 from providers.errors import ProviderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from launcher.spawn import AgentProcess, SpawnRequest
+    from launcher.websocket import WebSocketChannel
     from providers.base import Confirmed, JsonObject, LaunchPlan
 
 LISTEN_SECONDS: Final = 20.0
@@ -81,6 +81,8 @@ def start_server(request: SpawnRequest, plan: LaunchPlan) -> Server:
 
     Raises AgentFailed or ChannelError; nothing is left of it then.
     """
+    from launcher.websocket import connect  # noqa: PLC0415  # few launches have a server
+
     if plan.server is None or plan.socket is None:
         raise ChannelError("the plan has no server beside the agent")
     process = spawn(replace(request, argv=plan.server, stdio=Stdio.PIPES))

@@ -104,7 +104,7 @@ def launch(request: LaunchRequest, host: Host) -> Run:
 def _claim(
     request: LaunchRequest, subject: Subject, host: Host, undo: contextlib.ExitStack
 ) -> Attempt:
-    """Take the right to run the session, and save its record: a new one, a fork's, or its own."""
+    """Take the right to run the session, and draft its record: a new one, a fork's, its own."""
     sessions = SessionStore(host.home)
     stored = subject.stored
     fresh = stored is None or (subject.resume is not None and subject.resume.fork)
@@ -129,7 +129,7 @@ def _claim(
         private_home=str(request.private_home or known.private_home),
         marker=secrets.token_hex(16),
         boot=boot_id(),
-        created="" if fresh else known.created,
+        created=timestamp() if fresh else known.created,
         started="",
         ended="",
         exit_code=None,
@@ -142,7 +142,7 @@ def _claim(
         request=request,
         host=host,
         subject=subject,
-        record=sessions.create(record) if fresh or stored is None else sessions.update(record),
+        record=record,
         paths=_place(None if fresh else stored, host),
         lock=lock.descriptor,
     )

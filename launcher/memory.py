@@ -19,7 +19,7 @@ from launcher.binding import Lease, Unbound, bind_fresh, bind_stored
 from launcher.environment import MemoryVariables
 from launcher.errors import IsolationRefused
 from launcher.installed import commands_folder, installed_command
-from launcher.protocol import render
+from launcher.protocol import load
 from materializer import interpreter, onefile
 from materializer.tenancy import claim
 from materializer.values import PlannedFile
@@ -192,7 +192,7 @@ def _frozen(subject: Subject) -> Frozen:
             instructions=stored.instructions,
         )
     tools = subject.provider.capabilities.tools
-    text = render("mcp" if tools is Tools.MCP else "cli")
+    text = load("mcp" if tools is Tools.MCP else "cli")
     return Frozen(
         tools=tools,
         protocol=text.text,

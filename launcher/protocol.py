@@ -1,7 +1,10 @@
 """The fixed text that tells an agent how to use memory (DESIGN section 8).
 
 It depends on nothing but the kind of tools at hand, so that it stands in the prompt's
-prefix unchanged from launch to launch.
+prefix unchanged from launch to launch. One template is the source; its two renderings are kept
+beside it, since a launch should not pay for a template engine. After a change of the template:
+
+    python -m launcher.protocol
 """
 
 from __future__ import annotations
@@ -9,9 +12,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Final, Literal
-
-from jinja2 import Environment, StrictUndefined
 
 VERSION: Final = "1"
 """Raised by one with each change of a rendered text; a session keeps the text it began with."""
@@ -45,8 +47,21 @@ class ProtocolText:
     digest: str
 
 
-def render(tools: Tools) -> ProtocolText:
+def load(tools: Tools) -> ProtocolText:
     """Return the protocol for an agent that reaches memory by MCP or by the command line."""
+    text = resources.files("launcher").joinpath(rendering(tools)).read_text("utf-8")
+    return _protocol(text)
+
+
+def rendering(tools: Tools) -> str:
+    """Return the name of the file that keeps a rendering."""
+    return f"protocol.{tools}.md"
+
+
+def render(tools: Tools) -> ProtocolText:
+    """Render the template; the kept files hold exactly this."""
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  # not on a launch's way
+
     source = resources.files("launcher").joinpath("protocol.md.j2").read_text("utf-8")
     environment = Environment(
         autoescape=False,  # noqa: S701  # Markdown for a model, from constants only
@@ -55,8 +70,15 @@ def render(tools: Tools) -> ProtocolText:
         lstrip_blocks=True,
     )
     text = environment.from_string(source).render(mcp=tools == "mcp", **_VERBS[tools])
+    return _protocol(text.strip() + "\n")
+
+
+def _protocol(text: str) -> ProtocolText:
     return ProtocolText(
-        text=text.strip() + "\n",
-        version=VERSION,
-        digest=hashlib.sha256((text.strip() + "\n").encode()).hexdigest(),
+        text=text, version=VERSION, digest=hashlib.sha256(text.encode()).hexdigest()
     )
+
+
+if __name__ == "__main__":
+    for kind in _VERBS:
+        Path(__file__).with_name(rendering(kind)).write_text(render(kind).text, "utf-8")

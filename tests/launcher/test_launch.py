@@ -133,7 +133,7 @@ def test_a_resume_uses_the_frozen_bytes_after_the_template_changed(
     with launch(ask(), scripted) as first:
         before = instructions(first)
     changed = replace(render("cli"), text="Something else entirely.\n", digest="0" * 64)
-    monkeypatch.setattr("launcher.memory.render", lambda _: changed)
+    monkeypatch.setattr("launcher.memory.load", lambda _: changed)
     with launch(ask(session=first.report.session), scripted) as again:
         after = instructions(again)
     assert after == before

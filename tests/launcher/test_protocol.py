@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from launcher.protocol import MAX_BYTES, VERSION, Tools, render
+from launcher.protocol import MAX_BYTES, VERSION, Tools, load, render
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,3 +133,8 @@ def test_two_launches_on_other_days_homes_runs_and_scopes_get_the_same_bytes(
         )
     assert seen == {render(tools).text.encode()}
     assert not re.search(r"[0-9]|/home|/root|/tmp", render(tools).text)
+
+
+@pytest.mark.parametrize("tools", ["mcp", "cli"])
+def test_the_kept_rendering_is_what_the_template_gives(tools: Tools) -> None:
+    assert load(tools) == render(tools)
