@@ -1,0 +1,172 @@
+"""The memory tools in Codex: there before the first turn, approved, and nobody else's."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fixtures.codex import grant_for, native, open_codex, staged
+from fixtures.pinned import CODEX_VERSIONS
+from launcher.launch import launch
+from launcher.probe.model import Call, Say, ScriptedModel
+from launcher.probe.stage import MODEL, stage_codex
+from launcher.probe.talk import take_turn
+from launcher.request import LaunchRequest
+from providers.base import Tools
+from providers.codex.flags import NAMESPACE, TOOL_NAMES
+from tests.e2e.test_codex_native_memory import system_file
+
+if TYPE_CHECKING:
+    from fixtures.codex import CodexHome
+    from launcher.host import Host
+    from launcher.probe.model import Answer, Turn
+    from providers.base import Grant
+
+pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CODEX_VERSIONS)]
+
+SERVER = Path(__file__).with_name("memory_server.py")
+SHOWN = sorted(name.replace(".", "_") for name in TOOL_NAMES)
+
+
+def granted(home: CodexHome) -> Grant:
+    return grant_for(home, tools=Tools.MCP, cli=(sys.executable, str(SERVER)))
+
+
+def memory_tools(turn: Turn) -> list[str]:
+    return sorted(offer.name for offer in turn.tools if offer.namespace == NAMESPACE)
+
+
+@dataclass
+class Searcher:
+    """A model that searches memory once and repeats the answer."""
+
+    results: list[str] = field(default_factory=list)
+
+    def __call__(self, turn: Turn) -> Answer:
+        search = turn.tool("memory_search")
+        if search is None or turn.results:
+            self.results += [result.text for result in turn.results]
+            return Say("done")
+        return Call(search, {"query": "tea"})
+
+
+@pytest.mark.parametrize("model", [MODEL, "gpt-5.5", "gpt-5.2-codex"])
+def test_all_five_tools_are_shown_in_the_first_request_and_need_no_approval(
+    tmp_path: Path, version: str, model: str
+) -> None:
+    searcher = Searcher()
+    with staged(tmp_path, version, searcher) as stage:
+        arguments = ("--model", model, "--ask-for-approval", "on-request")
+        with open_codex(stage.home, granted(stage.home), arguments=arguments) as codex:
+            codex.turn("search")
+        seen = {one.control: one.observed for one in codex.confirmed.evidence}
+        assert seen["memory tools"] == ", ".join(TOOL_NAMES)
+        assert codex.warnings == ()
+        assert memory_tools(stage.model.turns[0]) == SHOWN
+        assert stage.model.turns[0].body["tools"] == stage.model.turns[1].body["tools"]
+        assert len(searcher.results) == 1
+        called = json.loads(searcher.results[0].partition("Output:")[2])
+        assert called == {
+            "tool": "amux.memory_search",
+            "binding": "global",
+            "connection": str(tmp_path / "connection.json"),
+        }
+
+
+def test_a_users_server_of_the_same_name_is_merged_reported_and_harmless(
+    tmp_path: Path, version: str
+) -> None:
+    with staged(tmp_path, version) as stage:
+        stage.home.configure(
+            '[mcp_servers.amux]\ncommand = "/bin/false"\nargs = ["x"]\nenabled = false\n'
+            'disabled_tools = ["amux.memory_search"]\nenv = { AMUX_MEMORY_BINDING = "x" }\n'
+        )
+        with open_codex(stage.home, granted(stage.home)) as codex:
+            codex.turn("hello")
+        assert memory_tools(stage.model.turns[0]) == SHOWN
+        assert len(codex.warnings) == 1
+        assert (
+            f"{stage.home.codex}/config.toml has an MCP server named amux too"
+            in (codex.warnings[0])
+        )
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("requirements.toml", '[mcp_servers.other.identity]\ncommand = "x"\n'),
+        ("managed_config.toml", "[mcp_servers.amux]\nenabled = false\n"),
+    ],
+    ids=["allow-list", "switched off"],
+)
+def test_a_server_that_an_administrator_drops_is_reported(
+    tmp_path: Path, version: str, name: str, text: str
+) -> None:
+    with staged(tmp_path / "home", version) as stage:
+        wrapper = system_file(tmp_path, name, text)
+        with open_codex(stage.home, granted(stage.home), wrapper=wrapper) as codex:
+            codex.turn("hello")
+        assert memory_tools(stage.model.turns[0]) == []
+        seen = {one.control: one.observed for one in codex.confirmed.evidence}
+        assert seen["memory tools"] == "none"
+        assert any("Codex did not load amux.memory_search" in text for text in codex.warnings)
+
+
+def test_hooks_that_are_active_are_named_without_their_arguments_and_can_be_stopped(
+    tmp_path: Path, version: str
+) -> None:
+    with staged(tmp_path, version) as stage:
+        home = stage.home
+        ran = tmp_path / "hook-ran"
+        command = f"/usr/bin/touch {ran}"
+        entry = [{"hooks": [{"type": "command", "command": command}]}]
+        path = home.codex / "hooks.json"
+        path.write_text(json.dumps({"hooks": {"UserPromptSubmit": entry}}))
+        with open_codex(home, grant_for(home)) as codex:
+            listed = codex.channel.request("hooks/list", {"cwds": [str(home.cwd)]}, deadline=10)
+        assert codex.warnings == ()
+        hook = listed["data"][0]["hooks"][0]
+        home.configure(f'[hooks.state."{hook["key"]}"]\ntrusted_hash = "{hook["currentHash"]}"\n')
+        with open_codex(home, grant_for(home), options={"without-hooks": "true"}) as codex:
+            codex.turn("hello")
+        assert codex.warnings == ()
+        assert not ran.exists()
+        with open_codex(home, grant_for(home)) as codex:
+            codex.turn("hello")
+        assert ran.exists()
+        assert len(codex.warnings) == 1
+        assert f"(/usr/bin/touch, trusted) of {path}" in codex.warnings[0]
+        assert str(ran) not in codex.warnings[0]
+
+
+def test_a_launch_reaches_the_hub_and_shows_no_credential_in_any_argv(
+    host: Host, tmp_path: Path, version: str
+) -> None:
+    searcher = Searcher()
+    with ScriptedModel(searcher) as model:
+        home = tmp_path / "home"
+        work = tmp_path / "work"
+        work.mkdir()
+        request = LaunchRequest(
+            provider="codex",
+            cwd=work,
+            environment=stage_codex(home, model.url),
+            executable=native(version),
+        )
+        with launch(request, host) as run:
+            arguments = Path(f"/proc/{run.process.pid}/cmdline").read_bytes()
+            connection = next(host.runs.rglob("connection.json"))
+            token = json.loads(connection.read_text())["token"]
+            answer = take_turn("codex", run.channel, "search", native_id=run.report.native_id)
+    assert answer == "done"
+    assert '"matches"' in searcher.results[0] or '"results"' in searcher.results[0]
+    assert len(token) > 40
+    assert token.encode() not in arguments
+    assert str(connection).encode() in arguments
+    assert run.report.warnings == ()
