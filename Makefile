@@ -23,7 +23,15 @@ setup: .venv/.amux-installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,claude-sdk]'
 	@touch $@
 
-agents: $(foreach agent,$(AGENTS),fixtures/agents/$(agent)/node_modules/.amux-installed)
+agents: $(foreach agent,$(AGENTS),fixtures/agents/$(agent)/node_modules/.amux-installed) mcp-tools
+
+.PHONY: mcp-tools
+mcp-tools: fixtures/mcp-tools/node_modules/.amux-installed
+
+fixtures/mcp-tools/node_modules/.amux-installed: fixtures/mcp-tools/package-lock.json
+	@echo "installing the MCP tools"
+	@cd fixtures/mcp-tools && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
 
 fixtures/agents/%/node_modules/.amux-installed: fixtures/agents/%/package-lock.json
 	@echo "installing $*"
