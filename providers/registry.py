@@ -116,7 +116,7 @@ def _instance(point: EntryPoint) -> Provider:
     where = f"the provider {point.name!r} ({point.value}, of {_owner(point) or 'no distribution'})"
     try:
         loaded = point.load()
-    except Exception as error:  # a plugin may raise anything
+    except (Exception, SystemExit) as error:  # a plugin may raise anything
         raise UnknownProvider(
             f"{where} cannot be loaded: {type(error).__name__}: {error}"
         ) from error
@@ -129,5 +129,5 @@ def _instance(point: EntryPoint) -> Provider:
         raise UnknownProvider(f"{where} calls itself {loaded.name!r}")
     try:
         return loaded()
-    except Exception as error:  # same
+    except (Exception, SystemExit) as error:  # same
         raise UnknownProvider(f"{where} cannot be made: {type(error).__name__}: {error}") from error

@@ -1,0 +1,346 @@
+"""The Python API for Runtimes, at work on scripted agents."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from launcher.errors import AgentNotFound, BadRequest, ChannelError, SessionNotFound
+from launcher.events import EventKind
+from launcher.processes import ProcessKey, alive, find_marked
+from launcher.request import LaunchRequest
+from launcher.sessions import State
+from launcher.spawn import ExitStatus
+from launcher.supervisor import Session, Supervisor
+from providers.base import Mode
+from tests.launcher.agents_at_work import COMMAND, DEADLINE, eventually, gone, written_pid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MANY = 200
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path / "account"),
+        "AMUX_RUNS": str(tmp_path / "runs"),
+        "AMUX_HOME": str(tmp_path / "amux"),
+    }
+
+
+@pytest.fixture
+def supervisor(environ: dict[str, str]) -> Iterator[Supervisor]:
+    with Supervisor(environ=environ) as one:
+        yield one
+
+
+def request(environ: dict[str, str], *arguments: str, mode: Mode = Mode.STREAM) -> LaunchRequest:
+    return LaunchRequest(
+        provider="generic",
+        arguments=(*COMMAND, *arguments),
+        environment=environ,
+        mode=mode,
+        pty=mode is Mode.TERMINAL,
+    )
+
+
+def test_lines_go_to_the_agent_and_back(supervisor: Supervisor, environ: dict[str, str]) -> None:
+    session = supervisor.launch(request(environ, "--plain"))
+    session.send_line("hello")
+    assert session.receive_line(deadline=DEADLINE) == "> hello"
+    assert supervisor.running() == (session,)
+    assert supervisor.session(session.id) is session
+    assert session.stop() == ExitStatus(code=0)
+    assert supervisor.running() == ()
+    with pytest.raises(SessionNotFound):
+        supervisor.session(session.id)
+
+
+def test_a_plain_agent_has_no_structured_channel(
+    supervisor: Supervisor, environ: dict[str, str]
+) -> None:
+    session = supervisor.launch(request(environ, "--plain"))
+    with pytest.raises(ChannelError, match="no structured channel"):
+        session.request("ping", {}, deadline=1)
+    with pytest.raises(ChannelError, match="PTY"):
+        _ = session.terminal
+
+
+def test_the_record_follows_the_run(supervisor: Supervisor, environ: dict[str, str]) -> None:
+    session = supervisor.launch(request(environ))
+    running = supervisor.record(session.id)
+    assert running.state is State.RUNNING
+    assert {one.role: one.pid for one in running.processes}["agent"] == session.pid
+    os.kill(session.pid, signal.SIGKILL)
+    assert session.wait(DEADLINE) == ExitStatus(signal=signal.SIGKILL)
+    ended = supervisor.record(session.id)
+    assert (ended.state, ended.exit_code, ended.exit_signal) == (State.ENDED, None, 9)
+    assert ended.processes == ()
+
+
+def test_events_carry_the_report_and_the_exit_status_or_signal(
+    supervisor: Supervisor, environ: dict[str, str]
+) -> None:
+    with supervisor.watch() as events:
+        first = supervisor.launch(request(environ, "--exit", "7"))
+        launched, ended = events.next(DEADLINE), events.next(DEADLINE)
+        assert launched is not None
+        assert ended is not None
+        assert (launched.kind, launched.report) == (EventKind.LAUNCHED, first.report)
+        assert (ended.kind, ended.status) == (EventKind.ENDED, ExitStatus(code=7))
+        assert ended.as_json() | {"at": ""} == {
+            "event": "ended",
+            "session": first.id,
+            "at": "",
+            "exit_code": 7,
+            "exit_signal": None,
+            "lost": False,
+        }
+        with pytest.raises(AgentNotFound):
+            supervisor.launch(
+                LaunchRequest(provider="generic", arguments=("/no/agent",), environment=environ)
+            )
+        failed = events.next(DEADLINE)
+        assert failed is not None
+        assert (failed.kind, failed.code) == (EventKind.FAILED, "agent_not_found")
+    assert events.next(0) is None
+    assert list(events) == []
+
+
+def test_a_terminal_agent_is_driven_with_pexpect(
+    supervisor: Supervisor, environ: dict[str, str]
+) -> None:
+    session = supervisor.launch(
+        LaunchRequest(
+            provider="generic",
+            arguments=("/bin/sh",),
+            environment=environ | {"PS1": "$ "},
+            mode=Mode.TERMINAL,
+            pty=True,
+            rows=31,
+            columns=97,
+        )
+    )
+    terminal = session.terminal
+    terminal.sendline(b"stty size; test -t 2 && echo screen")
+    terminal.expect_exact(b"31 97\r\n", timeout=DEADLINE)
+    terminal.expect_exact(b"screen\r\n", timeout=DEADLINE)
+    terminal.sendline(b"sleep 1000")
+    terminal.send(b"\x03")
+    terminal.sendline(b"echo back-$((1+1))")
+    terminal.expect_exact(b"back-2\r\n", timeout=DEADLINE)
+    assert session.stop() == ExitStatus(signal=signal.SIGHUP)
+
+
+def test_asyncio_iterates_the_events_and_can_be_cancelled(
+    supervisor: Supervisor, environ: dict[str, str]
+) -> None:
+    async def main() -> list[EventKind]:
+        kinds: list[EventKind] = []
+        with supervisor.watch() as events, supervisor.watch() as others:
+            waiting = asyncio.create_task(anext(others))
+            await asyncio.to_thread(supervisor.launch, request(environ, "--exit", "0"))
+            async for event in events:
+                kinds.append(event.kind)
+                if event.kind is EventKind.ENDED:
+                    break
+            assert (await waiting).kind is EventKind.LAUNCHED
+            idle = asyncio.create_task(anext(events))
+            await asyncio.sleep(0)
+            idle.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await idle
+        return kinds
+
+    assert asyncio.run(main()) == [EventKind.LAUNCHED, EventKind.ENDED]
+
+
+def test_closing_ends_every_run_and_every_watch(environ: dict[str, str]) -> None:
+    supervisor = Supervisor(environ=environ)
+    sessions = [supervisor.launch(request(environ)) for _ in range(5)]
+    events = supervisor.watch()
+    supervisor.close()
+    supervisor.close()
+    assert [session.status for session in sessions] == [ExitStatus(code=0)] * 5
+    assert [event.kind for event in events] == [EventKind.ENDED] * 5
+    with pytest.raises(BadRequest, match="closed"):
+        supervisor.launch(request(environ))
+
+
+def test_a_session_that_runs_is_not_run_twice(
+    supervisor: Supervisor, environ: dict[str, str]
+) -> None:
+    session = supervisor.launch(request(environ))
+    store_folder = Path(environ["AMUX_HOME"]) / "sessions"
+    assert [path.stem for path in store_folder.glob("*.lock")] == [session.id]
+    session.stop()
+    assert list(store_folder.glob("*.lock")) == []
+
+
+def test_two_hundred_sessions_at_once_from_many_threads(
+    supervisor: Supervisor, environ: dict[str, str]
+) -> None:
+    """Each speaks with its own agent; all end together; nothing of them is left."""
+
+    def talk(number: int) -> Session:
+        session = supervisor.launch(
+            LaunchRequest(provider="generic", arguments=("/bin/cat",), environment=environ)
+        )
+        session.send_line(f"this is {number}")
+        assert session.receive_line(deadline=60) == f"this is {number}"
+        return session
+
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        sessions = list(pool.map(talk, range(MANY)))
+    assert len({session.pid for session in sessions}) == MANY
+    markers = [supervisor.record(session.id).marker for session in sessions]
+    supervisor.close()
+    assert {session.status for session in sessions} == {ExitStatus(code=0)}
+    assert not any(find_marked(markers).values())
+    states = {record.state for record in supervisor.records().records}
+    assert states == {State.ENDED}
+    assert len(supervisor.records().records) == MANY
+
+
+# --- a supervisor that was killed ---
+
+KILLED = textwrap.dedent(
+    """
+    import os, sys, time
+    from launcher.request import LaunchRequest
+    from launcher.supervisor import Supervisor
+    from tests.launcher.agents_at_work import COMMAND
+    supervisor = Supervisor()
+    session = supervisor.launch(LaunchRequest(
+        provider="generic", environment=dict(os.environ),
+        arguments=(*COMMAND, "--deaf", "--orphan", sys.argv[1])))
+    shim = next(one for one in supervisor.record(session.id).processes if one.role == "shim")
+    print(session.id, session.pid, shim.pid, flush=True)
+    time.sleep(3600)
+    """
+)
+
+
+def killed_supervisor(
+    environ: dict[str, str], file: Path, *, and_shim: bool
+) -> tuple[str, ProcessKey]:
+    """Run a supervisor with one session, kill it (and the shim), return session and orphan."""
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(file)],
+        env=environ,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    ) as process:
+        assert process.stdout is not None
+        session, _, shim = process.stdout.readline().split()
+        orphan = written_pid(file)
+        if and_shim:
+            os.kill(process.pid, signal.SIGSTOP)
+            os.kill(int(shim), signal.SIGKILL)
+        process.kill()
+    return session, orphan
+
+
+def test_the_next_start_ends_what_supervisor_and_shim_left(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    with subprocess.Popen(
+        ["/bin/sleep", "3600"], env={"AMUX_RUN": secrets.token_hex(16)}
+    ) as stranger:
+        session, orphan = killed_supervisor(environ, tmp_path / "orphan", and_shim=True)
+        assert alive(orphan)
+        with Supervisor(environ=environ) as supervisor:
+            assert not alive(orphan)
+            assert [one.record.id for one in supervisor.reconciled] == [session]
+            record = supervisor.record(session)
+            assert record.state is State.ENDED
+            assert "killed" in record.failure
+        with Supervisor(environ=environ) as supervisor:
+            assert supervisor.reconciled == ()
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_the_shim_ends_the_run_of_a_killed_supervisor_and_the_session_is_free_again(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    session, orphan = killed_supervisor(environ, tmp_path / "orphan", and_shim=False)
+    assert gone(orphan)
+
+    def reconciled() -> bool:
+        with Supervisor(environ=environ) as supervisor:
+            return supervisor.record(session).state is State.ENDED
+
+    assert eventually(reconciled)
+
+
+def test_a_damaged_record_does_not_keep_a_supervisor_from_opening(
+    environ: dict[str, str],
+) -> None:
+    folder = Path(environ["AMUX_HOME"]) / "sessions"
+    folder.mkdir(parents=True, mode=0o700)
+    Path(environ["AMUX_HOME"]).chmod(0o700)
+    (folder / "abcd.toml").write_text("state = [", encoding="utf-8")
+    (folder / "abcd.lock").touch()
+    with Supervisor(environ=environ) as supervisor:
+        assert [one.id for one in supervisor.records().damaged] == ["abcd"]
+    assert (folder / "abcd.toml").read_text(encoding="utf-8") == "state = ["
+
+
+def test_a_launch_that_is_overtaken_by_close_leaves_nothing(environ: dict[str, str]) -> None:
+    supervisor = Supervisor(environ=environ)
+    outcomes: list[object] = []
+
+    def launch() -> None:
+        try:
+            outcomes.append(supervisor.launch(request(environ)))
+        except BadRequest as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=launch) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    supervisor.close()
+    for thread in threads:
+        thread.join()
+    assert len(outcomes) == 8
+    assert all(record.state is State.ENDED for record in supervisor.records().records)
+    for outcome in outcomes:
+        if isinstance(outcome, Session):
+            assert outcome.wait(DEADLINE) is not None
+
+
+# --- the documentation ---
+
+PAGE = Path(__file__).parents[2] / "docs" / "supervisor.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=["threads", "asyncio"])
+def test_the_documented_example_runs(example: str, environ: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", example],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr
