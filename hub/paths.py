@@ -144,6 +144,15 @@ def _is_symlink(name: str, parent: int) -> bool:
         return False
 
 
+def exists(name: str, folder: int) -> bool:
+    """Tell whether anything stands in the open folder under this name."""
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
 def open_home(home: Path) -> int:
     """Open the folder that holds the memory root; raises StorageFailed."""
     try:

@@ -24,7 +24,16 @@ from hub.folders import FolderMaker, prune
 from hub.fragments import check_range, count_lines, fragment
 from hub.guard import Finding, GuardMode, inspect
 from hub.limits import Limits
-from hub.paths import ENTRY, Way, follow, parse_document, parse_prefix, refuse_twin
+from hub.paths import (
+    ENTRY,
+    SUFFIX,
+    Way,
+    exists,
+    follow,
+    parse_document,
+    parse_prefix,
+    refuse_twin,
+)
 from hub.search import Scan, answer, parse_query
 from hub.values import (
     ABSENT,
@@ -85,9 +94,20 @@ class MemoryStore:
         query = parse_query(request, self.limits)
         prefix = parse_prefix(request.path_prefix, self.limits)
         started = self._monotonic()
-        with follow(self._way(scope, prefix), files=self._files, limits=self.limits) as place:
-            base = "".join(segment + "/" for segment in prefix)
-            walk = Walk(place.folder, base, self._files, self.limits, after=request.cursor or "")
+        # A prefix may name one document; then its folder is walked for that name alone.
+        split = len(prefix) - bool(prefix and prefix[-1].endswith(SUFFIX))
+        folders, only = prefix[:split], "".join(prefix[split:])
+        with follow(self._way(scope, folders), files=self._files, limits=self.limits) as place:
+            if only and not place.missing and not exists(only, place.folder):
+                refuse_twin(only, place.folder, files=self._files, limits=self.limits)
+            walk = Walk(
+                place.folder,
+                "".join(segment + "/" for segment in folders),
+                self._files,
+                self.limits,
+                after=request.cursor or "",
+                only=only,
+            )
             scan = Scan(
                 query=query,
                 walk=walk,

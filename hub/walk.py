@@ -61,6 +61,8 @@ class Walk:
     files: FileSystem
     limits: Limits
     after: str = ""
+    only: str = ""
+    """Leave out everything in `top` but the entry of this name."""
     entries: int = 0
     """Directory entries met so far."""
     misnamed: int = 0
@@ -76,7 +78,7 @@ class Walk:
                 self._leave()
 
     def _steps(self) -> Iterator[Step]:
-        listing = self._list(self.top, self.base)
+        listing = self._list(self.top, self.base, self.only)
         if listing is None:
             yield Step(Kind.SKIPPED, self.base, self.top, "")
             return
@@ -138,7 +140,7 @@ class Walk:
             folder = child
         return folder
 
-    def _list(self, folder: int, base: str) -> list[_Listed] | None:
+    def _list(self, folder: int, base: str, only: str = "") -> list[_Listed] | None:
         """Return what a folder holds behind `after`, in order, folders with a slash."""
         found: list[_Listed] = []
         longest = self.limits.path_bytes - len(base.encode())
@@ -150,6 +152,8 @@ class Walk:
                     if seen > self.limits.folder_entries:
                         return None
                     name = entry.name
+                    if only and name != only:
+                        continue
                     is_folder = entry.is_dir(follow_symlinks=False)
                     if name[0] == "." or not (is_folder or name.endswith(SUFFIX)):
                         continue
