@@ -96,15 +96,17 @@ class Scan:
     read: int = 0
     incomplete: bool = False
     position: str = ""
+    met_file: bool = False
 
     def run(self) -> None:
         """Scan; afterwards `incomplete` says whether files are left behind `position`."""
         self.holders = [0] * len(self.query.terms)
         for step in self.walk:
+            # Never before the first step, so that each page brings the end nearer.
+            if self.position and self._spent(step):
+                self.incomplete = True
+                break
             if step.kind is not Kind.PASSED:
-                if self._spent():
-                    self.incomplete = True
-                    break
                 text = self._read(step) if step.kind is Kind.FILE else None
                 if self.incomplete:
                     break
@@ -112,13 +114,17 @@ class Scan:
                     self.skipped += 1
                 else:
                     self._look(step.position, text)
-            self.position = step.position
+            # A folder's end stands in for a path only on a page that met no file at all.
+            if step.name or not self.met_file:
+                self.position = step.position
+            self.met_file |= bool(step.name)
         self.skipped += self.walk.misnamed
 
-    def _spent(self) -> bool:
-        """Tell whether a bound is met; never before the first step, so that pages advance."""
-        return bool(self.position) and (
-            self.scanned + self.skipped >= self.limits.search_files
+    def _spent(self, step: Step) -> bool:
+        """Tell whether a bound is met; the end of a folder takes none of the files."""
+        files = self.scanned + self.skipped + (step.kind is not Kind.PASSED)
+        return (
+            files > self.limits.search_files
             or self.walk.entries > self.limits.walk_entries
             or self.monotonic() >= self.deadline
         )

@@ -173,4 +173,4 @@ class Walk:
         return found
 
     def _lies_ahead(self, path: str) -> bool:
-        return path > self.after or self.after.startswith(path)
+        return path > self.after or (path[-1] == "/" and self.after.startswith(path))
