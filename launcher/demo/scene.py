@@ -74,6 +74,9 @@ class Row:
     seconds: float
 
 
+PREFERRED: Final = {"codex": "0.153.4", "claude": "2.1.332", "pi": "0.74.2"}
+"""The versions that `make demo` installs, where a folder of agents holds several."""
+
 STEPS: Final = (
     Step(
         title="remember in Codex",
@@ -165,7 +168,8 @@ def _roomy() -> str | None:
 def _executable(agents: Path | None, provider: str) -> Path | None:
     if agents is None:
         return None
-    for folder in sorted(agents.glob(f"{provider}-*")):
+    wanted = agents / f"{provider}-{PREFERRED.get(provider)}"
+    for folder in (wanted, *sorted(agents.glob(f"{provider}-*"))):
         found = folder / "node_modules" / ".bin" / provider
         if found.exists():
             return found
