@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,57 @@ def test_the_file_runs_alone_from_any_folder(file: Path, tmp_path: Path) -> None
         )
         assert b"search QUERY" in shown.stdout
         assert shown.stderr == b""
+
+
+@pytest.mark.parametrize("arguments", [["memory", "show", "a.md"], ["memory"], ["mcp"]])
+def test_the_file_opens_nothing_for_writing_and_makes_nothing(
+    file: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    # The audit hook sees every open of the process, also those of the interpreter itself.
+    script = (
+        "import os, runpy, sys\n"
+        "CHANGING = ('os.mkdir', 'os.rename', 'os.remove', 'os.rmdir', 'os.symlink', 'os.link')\n"
+        "def see(event, arguments):\n"
+        "    made = event in CHANGING or (event == 'open' and isinstance(arguments[2], int)\n"
+        "        and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))\n"
+        "    if made:\n"
+        "        os.write(2, f'WROTE {event} {arguments}'.encode())\n"
+        "sys.addaudithook(see)\n"
+        "sys.argv = sys.argv[1:]\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    done = subprocess.run(
+        [SYSTEM, "-I", "-S", "-c", script, str(file), *arguments],
+        env={"AMUX_HOME": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode in {0, 5}
+    assert b"WROTE" not in done.stderr
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.root
+def test_the_file_runs_as_a_user_who_may_write_nowhere(file: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        copy = Path(folder, "amux")
+        copy.write_bytes(file.read_bytes())
+        copy.chmod(0o555)
+        for arguments, status in ((["memory", "--help"], 0), (["memory", "show", "a.md"], 4)):
+            done = subprocess.run(
+                [str(copy), *arguments],
+                env={"HOME": "/root"},
+                cwd="/",
+                user=54321,
+                group=54321,
+                extra_groups=[],
+                capture_output=True,
+                check=False,
+                timeout=60,
+            )
+            assert done.returncode == status
+            assert b"Traceback" not in done.stderr
+        assert os.listdir(folder) == ["amux"]  # noqa: PTH208  # names only
