@@ -42,15 +42,15 @@ def find(
     if identity is None:
         return sys.executable
     known = _recall(memory)
-    candidates = tuple(_candidates(environment))
-    for path in candidates:
-        if known.get(_key(path, root, cli, identity)) == path:
-            return path
+    key = _key(root, cli, identity)
+    path, seen = known.get(key, ("", ""))
+    if path and seen == _signature(path):
+        return path
     tried = []
-    for path in candidates:
+    for path in _candidates(environment):
         reason = _try(path, root, cli, identity, environment)
         if reason is None:
-            _remember(memory, known, _key(path, root, cli, identity), path)
+            _remember(memory, {**known, key: (path, _signature(path))})
             return path
         tried.append((path, reason))
     raise InterpreterNotFound(
@@ -111,30 +111,33 @@ def _try(
     return None if outcome.status == 0 else outcome.reason
 
 
-def _key(path: str, root: Path, cli: bytes, identity: Identity) -> str:
-    found = Path(path).stat()
-    facts = (
-        *(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns),
-        *(identity.uid, identity.gid, identity.groups),
-        *(str(root), hashlib.sha256(cli).hexdigest()),
-    )
+def _key(root: Path, cli: bytes, identity: Identity) -> str:
+    """Digest everything but the interpreter that the outcome depends on."""
+    who = (identity.uid, identity.gid, identity.groups)
+    facts = (*who, str(root), hashlib.sha256(cli).hexdigest())
     return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
-def _recall(memory: Path) -> dict[str, str]:
+def _signature(path: str) -> str:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return ""
+    return f"{found.st_dev}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
+
+
+def _recall(memory: Path) -> dict[str, tuple[str, str]]:
     try:
         stored = json.loads(memory.read_bytes())
-    except (FileNotFoundError, ValueError):
+        return {str(key): (str(path), str(seen)) for key, (path, seen) in stored.items()}
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
         return {}
-    if not isinstance(stored, dict):
-        return {}
-    return {key: path for key, path in stored.items() if isinstance(path, str)}
 
 
-def _remember(memory: Path, known: dict[str, str], key: str, path: str) -> None:
-    kept = dict(list(known.items())[-(REMEMBERED - 1) :])
+def _remember(memory: Path, known: dict[str, tuple[str, str]]) -> None:
+    kept = dict(list(known.items())[-REMEMBERED:])
     temporary = memory.with_name(f".{memory.name}-{secrets.token_hex(8)}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
-        json.dump({**kept, key: path}, file)
+        json.dump(kept, file)
     temporary.replace(memory)
