@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import secrets
+import sys
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -231,6 +232,7 @@ def _agent_request(attempt: Attempt, memory: Memory | None) -> AgentRequest:
         cwd=subject.cwd,
         home=subject.home,
         environment=run_environment(subject.environment, memory=_variables(memory)),
+        interpreter=sys.executable,
         fresh_id=str(uuid.uuid4()),
         resume=subject.resume,
         options=attempt.request.options,

@@ -85,7 +85,7 @@ class AgentRequest:
 
     `command` starts the agent (interpreter and script where the agent is a script).
     `environment` is the agent's, before the provider's own additions; `options` are among those
-    that the provider declares.
+    that the provider declares. `interpreter` is the Python that amux itself runs on.
     `fresh_id` is a random UUID that a provider may give to a new native conversation.
     """
 
@@ -96,6 +96,7 @@ class AgentRequest:
     cwd: str
     home: str
     environment: Mapping[str, str]
+    interpreter: str = ""
     fresh_id: str = ""
     resume: NativeResume | None = None
     options: Mapping[str, str] = field(default_factory=dict)
