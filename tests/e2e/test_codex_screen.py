@@ -1,0 +1,175 @@
+"""Codex's own screen, on a real terminal, and `codex exec`, on pipes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fixtures.codex import MEMORY_ON, CodexHome, inputs, make_home, native, say_ok
+from fixtures.hosts import running_host
+from fixtures.pinned import CODEX_VERSIONS
+from fixtures.terminal import terminal
+from launcher.probe.model import ScriptedModel
+from launcher.sessions import SessionStore, State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fixtures.terminal import Terminal
+    from launcher.host import Host
+    from launcher.probe.model import Turn
+    from launcher.sessions import SessionRecord
+
+pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CODEX_VERSIONS)]
+
+READY_TIGHT = "AskCodextodoanything"
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A Runtime, a home of Codex and its model: what a person launches from."""
+
+    host: Host
+    home: CodexHome
+    model: ScriptedModel
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            **self.home.environment,
+            "AMUX_HOME": str(self.host.home),
+            "AMUX_RUNS": str(self.host.runs),
+        }
+
+    def command(self, *words: str) -> tuple[str, ...]:
+        amux = Path(sys.executable).with_name("amux")
+        verb, *rest = words
+        agent = ("--executable", str(native(self.home.version)))
+        target, *arguments = rest
+        return (str(amux), verb, target, *agent, "--cwd", str(self.home.cwd), *arguments)
+
+    @contextlib.contextmanager
+    def screen(self, *words: str) -> Iterator[Terminal]:
+        with terminal(self.command(*words), self.environment, self.home.cwd) as screen:
+            yield screen
+
+    def record(self) -> SessionRecord:
+        return SessionStore(self.host.home).list().records[0]
+
+
+@contextlib.contextmanager
+def desk(version: str) -> Iterator[Desk]:
+    """Make one below a short path: the server's socket is in it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ax") as folder,
+        running_host(Path(folder)) as host,
+        ScriptedModel(say_ok) as model,
+    ):
+        home = make_home(Path(folder) / "h", version, model.url)
+        home.trust()
+        home.configure(MEMORY_ON, first='developer_instructions = "USERS-OWN"')
+        home.remember()
+        yield Desk(host, home, model)
+
+
+def assert_bound(turn: Turn) -> None:
+    body = json.dumps(turn.body)
+    assert body.count("USERS-OWN") == 1
+    assert turn.tool("memory_search") is not None
+    assert "MEMORY.md" in turn.system
+    assert "OLD-NATIVE-SUMMARY" not in body
+    assert "<memory" not in turn.system
+
+
+def test_every_thread_on_the_screen_is_bound_also_new_ones_and_a_resume_of_them(
+    version: str,
+) -> None:
+    with desk(version) as place:
+        with place.screen("launch", "codex", "--", "-c", "features.memories=true") as screen:
+            screen.until(lambda: READY_TIGHT in screen.screen, "the prompt")
+            screen.until(lambda: len(place.home.modes()) == 1, "the stored mode")
+            screen.enter("first")
+            first = place.model.wait_for(lambda turn: turn.user[-1:] == ("first",), deadline=30)
+            screen.shows("ok")
+            screen.enter("/new")
+            screen.until(lambda: len(place.home.modes()) == 2, "a second thread")
+            screen.enter("second")
+            second = place.model.wait_for(lambda turn: turn.user[-1:] == ("second",), deadline=30)
+            screen.enter("/quit")
+            assert screen.ended() == 0
+        assert_bound(first)
+        assert_bound(second)
+        assert "first" not in second.user
+        assert set(place.home.modes().values()) == {"disabled"}
+        assert not any("x-openai-subagent" in turn.headers for turn in place.model.turns)
+        record = place.record()
+        assert record.state is State.ENDED
+        assert record.native_id in place.home.modes()
+        seen = {one.control: one.observed for one in record.evidence}
+        assert seen["memoryMode"] == "disabled"
+        assert seen["memory tools"].count("amux.") == 5
+        assert list(place.host.runs.iterdir()) == []
+        with place.screen("resume", record.id) as screen:
+            screen.until(lambda: "first" in screen.screen and READY_TIGHT in screen.screen, "first")
+            screen.enter("third")
+            third = place.model.wait_for(lambda turn: turn.user[-1:] == ("third",), deadline=30)
+            screen.enter("/quit")
+            assert screen.ended() == 0
+        assert_bound(third)
+        assert "first" in third.user
+        assert inputs(third)[: len(inputs(first))] == inputs(first)
+        assert place.record().warnings == record.warnings
+
+
+def run(place: Desk, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        place.command(*words),
+        env=place.environment,
+        cwd=place.home.cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_codex_exec_is_bound_after_a_preflight_and_ends_with_its_own_status(version: str) -> None:
+    with desk(version) as place:
+        words = ("exec", "--skip-git-repo-check", "-c", "features.memories=true", "hello")
+        done = run(place, "launch", "codex", "--", *words)
+        assert (done.returncode, done.stdout.strip()) == (0, "ok")
+        assert_bound(place.model.turns[-1])
+        assert set(place.home.modes().values()) == {"disabled"}
+        assert not any("x-openai-subagent" in turn.headers for turn in place.model.turns)
+        record = place.record()
+        sources = {one.control: one.source for one in record.evidence}
+        assert sources["features.memories"] == "config/read, pre-flight"
+        failed = run(place, "launch", "codex", "--", "exec", "--no-such-flag")
+        assert failed.returncode == 2
+        assert "--no-such-flag" in failed.stderr
+
+
+def test_what_cannot_be_confirmed_ends_with_125_before_codex_starts(version: str) -> None:
+    with desk(version) as place:
+        refused = run(place, "launch", "codex", "--", "exec", "--ignore-user-config", "hello")
+        assert refused.returncode == 125
+        assert "--ignore-user-config" in refused.stderr
+        assert not (place.home.codex / "state_5.sqlite").exists()
+        old = Path(os.path.dirname(place.home.folder)) / "codex"  # noqa: PTH120  # beside the home
+        old.write_text("#!/bin/sh\necho codex-cli 0.120.0\n")
+        old.chmod(0o755)
+        words = ("--executable", str(old), "--", "exec", "hello")
+        refused = run(place, "launch", "codex", *words)
+        assert refused.returncode == 125
+        assert "0.120.0" in refused.stderr
+        assert place.model.turns == []

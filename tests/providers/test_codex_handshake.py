@@ -1,0 +1,319 @@
+"""Codex's handshake against scripted answers: each refusal is clear, and nothing is assumed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from providers.base import (
+    AgentRequest,
+    Confirmed,
+    Evidence,
+    Facts,
+    Grant,
+    LaunchPlan,
+    Mode,
+    NativeResume,
+    Tools,
+)
+from providers.codex import CodexProvider, flags, threads
+from providers.errors import BadArguments, NotConfirmed, RequestRefused, UnsupportedVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from providers.base import JsonObject
+
+CODEX = CodexProvider()
+HOME = "/home/ann/.codex"
+OFF = {
+    "features": {"memories": False},
+    "memories": {"use_memories": False, "generate_memories": False},
+}
+
+
+@dataclass
+class ScriptedChannel:
+    """Answers by method; an exception as an answer is raised."""
+
+    answers: dict[str, Any]
+    asked: list[tuple[str, JsonObject]] = field(default_factory=list)
+
+    def request(self, method: str, params: JsonObject, *, deadline: float) -> JsonObject:
+        assert deadline > 0
+        self.asked.append((method, params))
+        answer = self.answers[method]
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, dict)
+        return answer
+
+    def notify(self, method: str, params: JsonObject | None = None) -> None:
+        self.asked.append((method, params or {}))
+
+    def send(self, message: JsonObject) -> None:
+        raise AssertionError(message)
+
+    def receive(self, *, deadline: float) -> JsonObject:
+        raise AssertionError(deadline)
+
+    def put_back(self, messages: Sequence[JsonObject]) -> None:
+        raise AssertionError(messages)
+
+    def parameters(self, method: str) -> JsonObject:
+        return next(params for name, params in self.asked if name == method)
+
+
+def refused(text: str, number: int = -32600) -> RequestRefused:
+    return RequestRefused("method", number=number, answer=text)
+
+
+def channel(**changes: object) -> ScriptedChannel:
+    answers: dict[str, Any] = {
+        "initialize": {"codexHome": HOME},
+        "config/read": {"config": OFF, "origins": {}, "layers": []},
+        "thread/start": {"thread": {"id": "t1"}},
+        "thread/resume": {"thread": {"id": "t1"}},
+        "thread/fork": {"thread": {"id": "t2"}},
+        "thread/memoryMode/set": {},
+        "hooks/list": {"data": []},
+        "thread/loaded/list": {"data": ["t1", "t9"]},
+        "thread/read": {"thread": {"parentThreadId": None}},
+    }
+    named = {name.replace("__", "/"): value for name, value in changes.items()}
+    return ScriptedChannel({**answers, **named})
+
+
+def request(resume: NativeResume | None = None, mode: Mode = Mode.STREAM) -> AgentRequest:
+    return AgentRequest(
+        command=("/opt/codex",),
+        version="0.171.0",
+        arguments=(),
+        mode=mode,
+        cwd="/w",
+        home="/home/ann/",
+        environment={"HOME": "/home/ann", "CODEX_HOME": ""},
+        resume=resume,
+    )
+
+
+def grant(instructions: str | None = None, tools: Tools = Tools.NONE) -> Grant:
+    return Grant(
+        binding="global",
+        protocol="PROTOCOL",
+        tools=tools,
+        cli=("/run/amux",),
+        connection="/run/c.json",
+        config="/run",
+        work="/run/work",
+        instructions=instructions,
+    )
+
+
+def control(scripted: ScriptedChannel, given: Grant | None = None, **changes: Any) -> Confirmed:  # noqa: ANN401  # any field
+    plan = LaunchPlan(argv=("codex",))
+    return CODEX.control(scripted, request(**changes), given or grant(), plan)
+
+
+def test_the_order_is_initialize_config_thread_and_memory_mode() -> None:
+    scripted = channel()
+    control(scripted)
+    assert [name for name, _ in scripted.asked] == [
+        "initialize",
+        "initialized",
+        "config/read",
+        "thread/start",
+        "thread/memoryMode/set",
+        "hooks/list",
+    ]
+    assert scripted.parameters("initialize")["capabilities"] == {"experimentalApi": True}
+    assert scripted.parameters("config/read")["cwd"] == "/w"
+    assert scripted.parameters("thread/memoryMode/set") == {"threadId": "t1", "mode": "disabled"}
+
+
+@pytest.mark.parametrize("value", [True, None, "false", 0])
+@pytest.mark.parametrize(
+    "name", ["features.memories", "memories.use_memories", "memories.generate_memories"]
+)
+def test_only_a_literal_false_counts_and_the_value_is_named(name: str, value: object) -> None:
+    table, key = name.split(".")
+    config = {**OFF, table: {**OFF[table], key: value}}
+    origin = {name: {"name": {"type": "user", "file": "/x/config.toml"}}}
+    scripted = channel(config__read={"config": config, "origins": origin, "layers": []})
+    with pytest.raises(NotConfirmed, match=rf"{name} is .*user /x/config.toml"):
+        control(scripted)
+    assert "thread/start" not in [method for method, _ in scripted.asked]
+
+
+def test_an_answer_without_a_configuration_confirms_nothing() -> None:
+    with pytest.raises(NotConfirmed):
+        control(channel(config__read={"result": None}))
+
+
+def test_another_home_than_the_planned_one_fails_before_anything_is_read() -> None:
+    scripted = channel(initialize={"codexHome": "/root/.codex"})
+    with pytest.raises(NotConfirmed, match=r"/home/ann/\.codex.*/root/\.codex"):
+        control(scripted)
+    assert len(scripted.asked) <= 2
+
+
+def test_a_version_without_memory_mode_is_named() -> None:
+    answer = refused("Invalid request: unknown variant `thread/memoryMode/set`, expected one of")
+    with pytest.raises(UnsupportedVersion, match=r"0\.171\.0"):
+        control(channel(thread__memoryMode__set=answer))
+
+
+def test_a_refused_memory_mode_fails_with_codex_s_own_words() -> None:
+    answer = refused("ephemeral thread does not support metadata updates")
+    with pytest.raises(NotConfirmed, match="ephemeral thread does not support"):
+        control(channel(thread__memoryMode__set=answer))
+
+
+def test_an_unreadable_configuration_fails_with_codex_s_own_words() -> None:
+    answer = refused("/x/config.toml:3: expected `]`", -32603)
+    with pytest.raises(NotConfirmed, match=r"config\.toml:3"):
+        control(channel(config__read=answer))
+
+
+def test_the_configured_instructions_come_first_and_the_protocol_is_there_once() -> None:
+    for configured, merged in [
+        (None, "PROTOCOL"),
+        ("Be kind.\n", "Be kind.\n\nPROTOCOL"),
+        ("Be kind.\n\nPROTOCOL\n\nEnd.", "Be kind.\n\nPROTOCOL\n\nEnd."),
+    ]:
+        config = {**OFF, "developer_instructions": configured}
+        scripted = channel(config__read={"config": config})
+        assert control(scripted).instructions == merged
+        assert scripted.parameters("thread/start")["developerInstructions"] == merged
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_a_resume_and_a_fork_send_the_frozen_text_whatever_is_configured_now(*, fork: bool) -> None:
+    config = {**OFF, "developer_instructions": "new text"}
+    scripted = channel(config__read={"config": config})
+    resume = NativeResume(native_id="t1", fork=fork)
+    confirmed = control(scripted, grant("FROZEN"), resume=resume)
+    sent = scripted.parameters("thread/fork" if fork else "thread/resume")
+    assert sent["developerInstructions"] == confirmed.instructions == "FROZEN"
+    assert sent["threadId"] == "t1"
+    mode = scripted.parameters("thread/memoryMode/set")
+    assert mode == {"threadId": "t2" if fork else "t1", "mode": "disabled"}
+
+
+def test_without_a_grant_nothing_of_codex_is_asked_or_changed() -> None:
+    scripted = channel()
+    plan = CODEX.plan(request(), None, Facts())
+    assert isinstance(plan, LaunchPlan)
+    confirmed = CODEX.control(scripted, request(), None, plan)
+    assert confirmed.native_id == "t1"
+    assert scripted.parameters("thread/start") == {"cwd": "/w"}
+    assert [name for name, _ in scripted.asked] == ["initialize", "initialized", "thread/start"]
+
+
+def test_tools_that_did_not_load_are_named() -> None:
+    loaded = {name: {} for name in flags.TOOL_NAMES[:4]}
+    status = {"data": [{"name": "other", "tools": {}}, {"name": "amux", "tools": loaded}]}
+    entry = flags.server_entry(grant())
+    config = {**OFF, "mcp_servers": {"amux": entry}}
+    scripted = channel(config__read={"config": config}, mcpServerStatus__list=status)
+    confirmed = control(scripted, grant(tools=Tools.MCP))
+    assert len(confirmed.warnings) == 1
+    assert "amux.result_continue" in confirmed.warnings[0]
+
+
+def test_a_memory_server_that_codex_does_not_know_or_changed_is_reported() -> None:
+    status = {"data": [{"name": "amux", "tools": {name: {} for name in flags.TOOL_NAMES}}]}
+    other = {**flags.server_entry(grant()), "command": "/bin/other", "env": {}}
+    for servers, words in [({}, "does not know"), ({"amux": other}, "another command, env")]:
+        config = {**OFF, "mcp_servers": servers}
+        scripted = channel(config__read={"config": config}, mcpServerStatus__list=status)
+        confirmed = control(scripted, grant(tools=Tools.MCP))
+        assert len(confirmed.warnings) == 1
+        assert words in confirmed.warnings[0]
+
+
+def screen_plan() -> LaunchPlan:
+    return LaunchPlan(argv=("codex",), server=("codex", "app-server"), instructions="MERGED")
+
+
+def test_a_screen_without_the_merged_text_is_never_shown() -> None:
+    config = {**OFF, "developer_instructions": "a managed text"}
+    asked = request(mode=Mode.TERMINAL)
+    with pytest.raises(NotConfirmed, match="memory protocol"):
+        CODEX.control(channel(config__read={"config": config}), asked, grant(), screen_plan())
+    config = {**OFF, "developer_instructions": "MERGED"}
+    scripted = channel(config__read={"config": config})
+    confirmed = CODEX.control(scripted, asked, grant(), screen_plan())
+    assert confirmed.native_id is None
+    assert "thread/start" not in [method for method, _ in scripted.asked]
+
+
+def test_instructions_pinned_above_every_flag_are_refused_where_flags_carry_ours() -> None:
+    managed = {
+        "name": {"type": "legacyManagedConfigTomlFromFile", "file": "/etc/codex/m.toml"},
+        "config": {"developer_instructions": "pinned"},
+    }
+    own = {"name": {"type": "sessionFlags"}, "config": {}}
+    user = {"name": {"type": "user", "file": "/u"}, "config": {"developer_instructions": "mine"}}
+    answer = {"config": {**OFF, "developer_instructions": "mine"}, "layers": [own, user]}
+    confirmed = CODEX.confirm(channel(config__read=answer), request(), grant())
+    assert confirmed.instructions == "mine\n\nPROTOCOL"
+    pinned = {**answer, "layers": [managed, own, user]}
+    with pytest.raises(BadArguments, match=r"/etc/codex/m\.toml"):
+        CODEX.confirm(channel(config__read=pinned), request(), grant())
+
+
+def started(thread: JsonObject) -> JsonObject:
+    return {"method": "thread/started", "params": {"thread": thread}}
+
+
+def test_each_thread_of_a_screen_is_settled_once_and_others_messages_are_left_alone() -> None:
+    asked = request(mode=Mode.TERMINAL)
+    scripted = channel()
+    none = frozenset[str]()
+    found = CODEX.attend(scripted, started({"id": "t5"}), asked, grant(), none)
+    mode = Evidence(control="memoryMode", observed="disabled", source="thread/memoryMode/set")
+    assert found == Confirmed(evidence=(mode,), native_id="t5")
+    assert scripted.asked == [("thread/memoryMode/set", {"threadId": "t5", "mode": "disabled"})]
+    assert CODEX.attend(scripted, {"method": "turn/started"}, asked, grant(), none) is None
+    resumed = CODEX.attend(scripted, None, asked, grant(), frozenset({"t1"}))
+    assert resumed is not None
+    assert resumed.native_id == "t9"
+    assert "t9 was resumed on the screen" in resumed.warnings[0]
+    assert CODEX.attend(scripted, None, asked, grant(), frozenset({"t1", "t9"})) is None
+
+
+def test_a_side_conversation_is_let_be_and_a_refusal_is_not() -> None:
+    asked = request(mode=Mode.TERMINAL)
+    side = refused("ephemeral thread does not support metadata updates")
+    none = frozenset[str]()
+    found = CODEX.attend(
+        channel(thread__memoryMode__set=side), started({"id": "t5"}), asked, grant(), none
+    )
+    assert found == Confirmed(native_id="t5")
+    with pytest.raises(NotConfirmed):
+        CODEX.attend(
+            channel(thread__memoryMode__set=refused("no")),
+            started({"id": "t5"}),
+            asked,
+            grant(),
+            none,
+        )
+
+
+def test_a_supervisors_further_threads_are_opened_under_the_same_controls() -> None:
+    sent = threads.bound("thread/start", {"config": {"model": "m"}, "cwd": "/x"}, "FROZEN")
+    assert sent == {
+        "config": {"model": "m", **flags.OFF},
+        "cwd": "/x",
+        "developerInstructions": "FROZEN",
+    }
+    for method in ("thread/resume", "thread/fork"):
+        with pytest.raises(BadArguments, match=r"features\.memories"):
+            threads.bound(method, {"config": {"features": {"memories": True}}}, "FROZEN")
+    with pytest.raises(BadArguments):
+        threads.bound("thread/memoryMode/set", {"threadId": "t", "mode": "enabled"}, "FROZEN")
+    turn = {"threadId": "t", "input": []}
+    assert threads.bound("turn/start", turn, "FROZEN") is turn
