@@ -213,7 +213,7 @@ def test_without_a_grant_nothing_of_codex_is_asked_or_changed() -> None:
 
 
 def test_tools_that_did_not_load_are_named() -> None:
-    loaded = {name: {} for name in flags.TOOL_NAMES[:4]}
+    loaded: JsonObject = {name: {} for name in flags.TOOL_NAMES[:4]}
     status = {"data": [{"name": "other", "tools": {}}, {"name": "amux", "tools": loaded}]}
     entry = flags.server_entry(grant())
     config = {**OFF, "mcp_servers": {"amux": entry}}
