@@ -287,14 +287,27 @@ class JsonLinesChannel(LineChannel):
         self._put(message, size)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controls:
+    """What a launch keeps to in later requests.
+
+    `before` returns the parameters as they may be sent, `after` acts on a result.
+    """
+
+    before: Callable[[str, JsonObject], JsonObject]
+    after: Callable[[str, JsonObject], None]
+
+
 class JsonRpcChannel(JsonLinesChannel):
     """JSON-RPC over lines. Answers may come in any order and between notifications.
 
     `handler` answers the agent's own requests, on a thread of its own; by default they are refused.
+    `controls` apply to every request from the moment that they are set.
     """
 
     def __init__(self, process: AgentProcess, handler: ServerRequestHandler = refuse) -> None:
         self.handler = handler
+        self.controls: Controls | None = None
         self._identifier = 0
         self._waiting: set[int] = set()
         self._answers: dict[int, JsonObject] = {}
@@ -304,6 +317,8 @@ class JsonRpcChannel(JsonLinesChannel):
 
     def request(self, method: str, params: JsonObject, *, deadline: float) -> JsonObject:
         """Send a request and return its result; raise AnswerError, ChannelError or AgentFailed."""
+        if self.controls is not None:
+            params = self.controls.before(method, params)
         until = time.monotonic() + deadline
         with self._changed:
             self._identifier += 1
@@ -319,7 +334,17 @@ class JsonRpcChannel(JsonLinesChannel):
         if "error" in answer:
             raise AnswerError(method, answer["error"])
         result = answer.get("result")
-        return result if isinstance(result, dict) else {"result": result}
+        found = result if isinstance(result, dict) else {"result": result}
+        if self.controls is not None:
+            self.controls.after(method, found)
+        return found
+
+    def send(self, message: JsonObject) -> None:
+        """Send one message; `controls` see its parameters, but not its result."""
+        if self.controls is not None and "method" in message:
+            params = self.controls.before(str(message["method"]), message.get("params") or {})
+            message = {**message, "params": params} if "params" in message else message
+        super().send(message)
 
     def notify(self, method: str, params: JsonObject | None = None) -> None:
         """Send a notification."""

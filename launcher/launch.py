@@ -22,7 +22,7 @@ from hub.errors import HubError
 from launcher import memory as memories
 from launcher.beside import start_server
 from launcher.binding import Lease, Unbound
-from launcher.channel import JsonLinesChannel, JsonRpcChannel, LineChannel
+from launcher.channel import Controls, JsonLinesChannel, JsonRpcChannel, LineChannel
 from launcher.environment import MemoryVariables, run_environment
 from launcher.errors import BadRequest, LaunchError, MemoryNotIsolated
 from launcher.facts import read_facts
@@ -190,6 +190,8 @@ def _carry(attempt: Attempt, sessions: SessionStore, undo: contextlib.ExitStack)
     if isinstance(channel, JsonLinesChannel):
         now = _control(attempt, channel, agent, grant, plan)
         confirmed = _together(confirmed, now)
+    if isinstance(channel, JsonRpcChannel) and grant is not None:
+        channel.controls = _controls(attempt, channel, agent, confirmed.instructions or "")
     report = _report(attempt, bound, memory, plan, confirmed)
     record = _running(record, process, report, confirmed, plan)
     sessions.update(record)
@@ -302,6 +304,17 @@ def _together(before: Confirmed, now: Confirmed) -> Confirmed:
         instructions=now.instructions or before.instructions,
         native_id=now.native_id or before.native_id,
         warnings=(*before.warnings, *now.warnings),
+    )
+
+
+def _controls(
+    attempt: Attempt, channel: JsonRpcChannel, agent: AgentRequest, instructions: str
+) -> Controls:
+    """Hold the supervisor's own requests to what the launch confirmed."""
+    provider = attempt.subject.provider
+    return Controls(
+        before=lambda method, params: provider.outgoing(method, params, instructions),
+        after=lambda method, result: provider.opened(channel, method, result, agent),
     )
 
 

@@ -282,6 +282,21 @@ class Provider(ABC):
         del message
         return ()
 
+    def outgoing(self, method: str, params: JsonObject, instructions: str) -> JsonObject:
+        """Return a supervisor's own later request as it may be sent in a bound launch.
+
+        `instructions` is the frozen text. Raises BadArguments where the request would undo a
+        control of the launch.
+        """
+        del method, instructions
+        return params
+
+    def opened(
+        self, channel: Channel, method: str, result: JsonObject, request: AgentRequest
+    ) -> None:
+        """Act on the result of a supervisor's own request: it may have opened a conversation."""
+        del channel, method, result, request
+
     def attend(
         self,
         channel: Channel,

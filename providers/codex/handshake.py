@@ -205,6 +205,13 @@ def control_server(channel: Channel, request: AgentRequest, instructions: str) -
     return Confirmed(evidence=(*evidence, *off), instructions=instructions)
 
 
+def settle_opened(channel: Channel, method: str, result: JsonObject, request: AgentRequest) -> None:
+    """Disable memory mode for a thread that a supervisor's own request opened."""
+    thread = result.get("thread") or {}
+    if method in threads.OPENING and not thread.get("ephemeral"):
+        disable_memory_mode(channel, request, str(thread.get("id")))
+
+
 def settle_started(
     channel: Channel, message: JsonObject, request: AgentRequest, grant: Grant
 ) -> Confirmed | None:

@@ -125,6 +125,16 @@ class CodexProvider(Provider):
             return handshake.control_server(channel, request, plan.instructions or "")
         return handshake.control(channel, request, grant)
 
+    def outgoing(self, method: str, params: JsonObject, instructions: str) -> JsonObject:
+        """Own the `config` object and the instructions of every thread of the launch."""
+        return threads.bound(method, params, instructions)
+
+    def opened(
+        self, channel: Channel, method: str, result: JsonObject, request: AgentRequest
+    ) -> None:
+        """Disable memory mode for a thread that the supervisor opened."""
+        handshake.settle_opened(channel, method, result, request)
+
     def attend(
         self,
         channel: Channel,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fixtures.codex import grant_for, native, open_codex, staged
+from fixtures.codex import grant_for, make_home, native, open_codex, say_ok, staged
 from fixtures.pinned import CODEX_VERSIONS
 from launcher.launch import launch
 from launcher.probe.model import Call, Say, ScriptedModel
@@ -19,10 +19,12 @@ from launcher.probe.talk import take_turn
 from launcher.request import LaunchRequest
 from providers.base import Tools
 from providers.codex.flags import NAMESPACE, TOOL_NAMES
+from providers.errors import BadArguments
 from tests.e2e.test_codex_native_memory import system_file
 
 if TYPE_CHECKING:
     from fixtures.codex import CodexHome
+    from launcher.channel import ServerRequest
     from launcher.host import Host
     from launcher.probe.model import Answer, Turn
     from providers.base import Grant
@@ -143,6 +145,74 @@ def test_hooks_that_are_active_are_named_without_their_arguments_and_can_be_stop
         assert len(codex.warnings) == 1
         assert f"(/usr/bin/touch, trusted) of {path}" in codex.warnings[0]
         assert str(ran) not in codex.warnings[0]
+
+
+@dataclass
+class Escalator:
+    """A model that wants to run one command outside the sandbox."""
+
+    results: list[str] = field(default_factory=list)
+
+    def __call__(self, turn: Turn) -> Answer:
+        run = turn.tool("exec_command")
+        if run is None or turn.results:
+            self.results += [result.text for result in turn.results]
+            return Say("went on")
+        escalated = {"sandbox_permissions": "require_escalated", "justification": "because"}
+        return Call(run, {"cmd": "echo escalated", **escalated})
+
+
+@pytest.mark.parametrize("decision", ["accept", None])
+def test_approvals_go_to_the_supervisor_and_are_refused_where_it_has_no_policy(
+    tmp_path: Path, version: str, decision: str | None
+) -> None:
+    escalator = Escalator()
+    asked: list[str] = []
+
+    def decide(question: ServerRequest) -> dict[str, object]:
+        asked.append(question.method)
+        return {"decision": decision}
+
+    with staged(tmp_path, version, escalator) as stage:
+        arguments = ("--ask-for-approval", "on-request", "--sandbox", "workspace-write")
+        with open_codex(stage.home, grant_for(stage.home), arguments=arguments) as codex:
+            if decision is not None:
+                codex.channel.handler = decide
+            assert codex.turn("run it") == "went on"
+        assert len(escalator.results) == 1
+        assert asked == ([] if decision is None else ["item/commandExecution/requestApproval"])
+        ran = "escalated" in escalator.results[0] and "rejected" not in escalator.results[0]
+        assert ran is (decision is not None)
+
+
+def test_more_threads_of_a_supervisor_are_opened_under_the_launch_s_controls(
+    host: Host, tmp_path: Path, version: str
+) -> None:
+    with ScriptedModel(say_ok) as model:
+        home = make_home(tmp_path / "home", version, model.url)
+        request = LaunchRequest(
+            provider="codex",
+            cwd=home.cwd,
+            environment=home.environment,
+            executable=native(version),
+        )
+        with launch(request, host) as run:
+            take_turn("codex", run.channel, "one", native_id=run.report.native_id)
+            more = {"cwd": str(home.cwd), "developerInstructions": "other"}
+            answer = run.channel.request("thread/start", more, deadline=20)
+            native_id = answer["thread"]["id"]
+            take_turn("codex", run.channel, "two", native_id=native_id)
+            on = {**more, "config": {"features": {"memories": True}}}
+            with pytest.raises(BadArguments, match=r"features\.memories"):
+                run.channel.request("thread/start", on, deadline=20)
+            mode = {"threadId": native_id, "mode": "enabled"}
+            with pytest.raises(BadArguments):
+                run.channel.request("thread/memoryMode/set", mode, deadline=20)
+        first, second = model.turns
+    assert first.system == second.system
+    assert "MEMORY.md" in second.system
+    assert set(home.modes().values()) == {"disabled"}
+    assert len(home.modes()) == 2
 
 
 def test_a_launch_reaches_the_hub_and_shows_no_credential_in_any_argv(
