@@ -1,0 +1,234 @@
+"""`amux launch --user` from a person's shell: the terminal, pipes, signals and refusals."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import select
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pexpect
+import pytest
+
+from fixtures import accounts
+from fixtures.isolated import isolated_host, scripted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fixtures.accounts import Account
+    from launcher.host import Host
+
+pytestmark = pytest.mark.root
+
+PYTHON = "/usr/bin/python3"
+AMUX = (sys.executable, "-m", "launcher.command")
+TREE = Path(__file__).parents[2]
+DEADLINE = 60
+
+
+@pytest.fixture(scope="module", name="host")
+def _host() -> Iterator[Host]:
+    with isolated_host() as made:
+        yield made
+
+
+@pytest.fixture(scope="module", name="alice")
+def _alice() -> Iterator[Account]:
+    with accounts.account() as made:
+        yield made
+
+
+@pytest.fixture(name="place")
+def _place() -> Iterator[Path]:
+    with accounts.reachable_folder() as folder:
+        yield folder
+
+
+def command(alice: Account, program: Path, *more: str) -> tuple[str, ...]:
+    options = ("--user", alice.name, "--principal", "ann", "--executable", str(program), *more)
+    return (*AMUX, "launch", "pi", *options)
+
+
+def environment(host: Host) -> dict[str, str]:
+    return {**host.environ, "TERM": "xterm", "PYTHONPATH": str(TREE)}
+
+
+def test_a_target_on_a_terminal_cannot_type_into_the_callers_shell(
+    host: Host, place: Path, alice: Account
+) -> None:
+    """TIOCSTI pushes input into a terminal; the caller's must be none that the agent can open."""
+    body = """
+import fcntl, termios
+seen = []
+def push(fd, what):
+    try:
+        for byte in b'\\necho taken-$((6*7))\\n': fcntl.ioctl(fd, termios.TIOCSTI, bytes([byte]))
+        seen.append('pushed ' + what)
+    except OSError as error: seen.append(what + ' ' + error.strerror)
+for fd in (0, 1, 2): push(fd, f'fd {fd} ' + str(os.isatty(fd)))
+own = os.ttyname(0)
+for path in ('/dev/tty', '/dev/console', '/dev/tty0', '/dev/tty1',
+             *sorted('/dev/pts/' + name for name in os.listdir('/dev/pts'))):
+    for flags in (os.O_RDWR, os.O_RDONLY, os.O_WRONLY):
+        try: fd = os.open(path, flags | os.O_NOCTTY)
+        except OSError: continue
+        if path not in (own, '/dev/tty', '/dev/pts/ptmx'): seen.append('opened ' + path)
+        push(fd, path); os.close(fd)
+for pid in (os.getppid(), os.getsid(0)):
+    for fd in (0, 1, 2):
+        try: os.close(os.open(f'/proc/{pid}/fd/{fd}', os.O_RDWR)); seen.append('reopened')
+        except OSError: pass
+open('/dev/stderr', 'w').close()
+print('owner', os.fstat(0).st_uid == os.getuid(), 'session', os.getsid(0) != 0)
+print('REPORT', json.dumps([line for line in seen if 'opened' in line or 'reopened' in line]))
+"""
+    program = scripted(place, PYTHON, body)
+    shell = pexpect.spawn(
+        "/bin/sh",
+        env={**environment(host), "PS1": "outer$ "},
+        cwd=str(TREE),
+        timeout=DEADLINE,
+        encoding="utf-8",
+        dimensions=(40, 200),
+    )
+    heard = io.StringIO()
+    shell.logfile_read = heard
+    try:
+        shell.expect_exact("outer$ ")
+        shell.sendline(shlex.join(command(alice, program)))
+        shell.expect(r"REPORT (\[.*\])\r\n")
+        shell.expect_exact("outer$ ")
+        shell.sendline("echo status=$?; stty -a | grep -c ' echo '; echo the-end")
+        shell.expect_exact("\r\nthe-end\r\n")
+        shell.sendline("exit")
+        shell.expect(pexpect.EOF)
+    finally:
+        shell.close(force=True)
+    screen = heard.getvalue()
+    assert "REPORT []" in screen
+    assert "owner True session True" in screen
+    assert re.search(r"status=0\r\n1\r\nthe-end", screen), screen  # the terminal is as it was
+    assert "taken-42" not in screen
+
+
+def test_pipes_and_the_exit_status_pass_through(host: Host, place: Path, alice: Account) -> None:
+    body = """
+data = sys.stdin.read()
+sys.stderr.write('heard\\n'); sys.stdout.write(data.upper()); sys.exit(7)
+"""
+    done = subprocess.run(
+        command(alice, scripted(place, PYTHON, body)),
+        input="some words\n",
+        capture_output=True,
+        text=True,
+        env=environment(host),
+        cwd=TREE,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (7, "SOME WORDS\n"), done.stderr
+    assert "heard" in done.stderr
+    assert list(host.runs.iterdir()) == []
+
+
+@pytest.mark.parametrize("missing", ["setuid", "setgid", "chown"])
+def test_without_the_capabilities_a_launch_is_refused_before_anything_is_made(
+    host: Host, place: Path, alice: Account, missing: str
+) -> None:
+    program = scripted(place, PYTHON, "print('ran')")
+    sessions = host.home / "sessions"
+    before = sorted(sessions.glob("*"))
+    done = subprocess.run(
+        (
+            "/usr/bin/setpriv", f"--bounding-set=-{missing}", f"--inh-caps=-{missing}", "--",
+            *command(alice, program),
+        ),
+        capture_output=True,
+        text=True,
+        env=environment(host),
+        cwd=TREE,
+        timeout=DEADLINE,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (125, "")
+    assert f"CAP_{missing.upper()}" in done.stderr
+    assert (sorted(sessions.glob("*"))) == before
+    assert not host.runs.exists() or list(host.runs.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("--user", "amux-no-such-user"), "there is no user 'amux-no-such-user'"),
+        (("--user", "root"), "is root"),
+        (("--user", "ALICE", "--private-home", "/var/tmp/x"), "exclude each other"),  # noqa: S108
+        (("--user", "ALICE", "--provide", "/nonexistent:x"), "/nonexistent cannot be provided"),
+        (("--user", "ALICE", "--provide", "/etc/hostname:../x"), "not a path below"),
+        (("--user", "ALICE", "--provide", "/etc:.config"), "never a whole folder"),
+        (("--user", "ALICE", "--env", "HOME"), "HOME"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line_without_a_traceback(
+    host: Host, place: Path, alice: Account, option: tuple[str, ...], said: str
+) -> None:
+    program = scripted(place, PYTHON, "print('ran')")
+    options = tuple(alice.name if word == "ALICE" else word for word in option)
+    done = subprocess.run(
+        (*AMUX, "launch", "pi", "--executable", str(program), "--principal", "ann", *options),
+        capture_output=True,
+        text=True,
+        env=environment(host),
+        cwd=TREE,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (125, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not host.runs.exists() or list(host.runs.iterdir()) == []
+
+
+def test_a_killed_amux_leaves_neither_agent_nor_folder_behind(
+    host: Host, place: Path, alice: Account
+) -> None:
+    body = """
+child = os.fork()
+if child == 0: os.setsid()
+print(os.environ['AMUX_CLI'], os.getpid(), child, flush=True) if child else None
+sys.stdin.read()
+import time; time.sleep(1000)
+"""
+    process = subprocess.Popen(
+        command(alice, scripted(place, PYTHON, body)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(host),
+        cwd=TREE,
+    )
+    assert process.stdout is not None
+    cli, *pids = process.stdout.readline().split()
+    assert Path(cli).exists()
+    watched = [os.pidfd_open(int(pid)) for pid in pids]
+    process.kill()
+    process.communicate()
+    for descriptor in watched:
+        assert select.select([descriptor], [], [], DEADLINE)[0], "a process of the run lives on"
+        os.close(descriptor)
+    again = subprocess.run(
+        command(alice, scripted(place, PYTHON, "print('ran')")),
+        capture_output=True,
+        text=True,
+        env=environment(host),
+        cwd=TREE,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert (again.returncode, again.stdout) == (0, "ran\n"), again.stderr
+    assert list(host.runs.iterdir()) == []
