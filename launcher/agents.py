@@ -133,5 +133,5 @@ class VersionCache:
 
 def version_in(printed: str) -> str | None:
     """Return the first dotted version number in a program's output."""
-    found = re.search(r"\b\d+\.\d+(?:\.\d+)?(?:-[0-9A-Za-z.]+)?\b", printed)
+    found = re.search(r"(?<![\d.])\d+\.\d+(?:\.\d+)?(?:-[0-9A-Za-z.]+)?\b", printed)
     return found.group() if found else None

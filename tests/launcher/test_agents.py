@@ -1,0 +1,118 @@
+"""Finding the agent's command, its interpreter and its version."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from launcher.agents import AgentCommand, VersionCache, find_agent, version_in
+from launcher.errors import AgentNotFound
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def executable(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def test_a_script_behind_env_gets_its_interpreter_resolved_and_both_folders(
+    tmp_path: Path,
+) -> None:
+    node = executable(tmp_path / "node-bin" / "node", "#!/bin/sh\n")
+    agent = executable(tmp_path / "agent-bin" / "agent", "#!/usr/bin/env node\n")
+    search = f"{agent.parent}:{node.parent}"
+    found = find_agent("agent", search_path=search)
+    assert found.argv == (str(node), str(agent))
+    assert found.folders == (str(agent.parent), str(node.parent))
+
+
+def test_env_with_dash_s_keeps_the_interpreters_own_options(tmp_path: Path) -> None:
+    node = executable(tmp_path / "node", "#!/bin/sh\n")
+    executable(tmp_path / "agent", "#!/usr/bin/env -S node --no-warnings\n")
+    found = find_agent("agent", search_path=str(tmp_path))
+    assert found.argv == (str(node), "--no-warnings", str(tmp_path / "agent"))
+
+
+def test_a_binary_is_started_as_it_is(tmp_path: Path) -> None:
+    agent = executable(tmp_path / "agent", "")
+    agent.write_bytes(b"\x7fELF" + b"\0" * 60)
+    found = find_agent("agent", search_path=str(tmp_path))
+    assert found == AgentCommand(argv=(str(agent),), folders=(str(tmp_path),))
+
+
+@pytest.mark.parametrize(
+    ("first_line", "sentence"),
+    [
+        ("#!/usr/bin/env nodeless", "needs `nodeless`, which is not on PATH"),
+        ("#!/usr/bin/env", "names no interpreter"),
+        ("#!/nowhere/node", "cannot be run: .'/nowhere/node'."),
+    ],
+)
+def test_an_interpreter_that_is_not_there_is_named(
+    tmp_path: Path, first_line: str, sentence: str
+) -> None:
+    executable(tmp_path / "agent", f"{first_line}\n")
+    with pytest.raises(AgentNotFound, match=sentence):
+        find_agent("agent", search_path=str(tmp_path))
+
+
+def test_a_batch_shim_is_refused_with_what_to_name_instead(tmp_path: Path) -> None:
+    shim = executable(tmp_path / "agent.cmd", "@echo off\n")
+    with pytest.raises(AgentNotFound, match="name the program that it starts"):
+        find_agent("agent", search_path="", given=shim)
+
+
+def test_a_given_file_that_cannot_be_executed_is_refused(tmp_path: Path) -> None:
+    plain = tmp_path / "agent"
+    plain.write_text("#!/bin/sh\n")
+    with pytest.raises(AgentNotFound, match="is not an executable file"):
+        find_agent("agent", search_path="", given=plain)
+
+
+def test_a_version_is_asked_once_for_a_file_and_again_when_it_changes(tmp_path: Path) -> None:
+    agent = executable(tmp_path / "agent", "one")
+    command = AgentCommand(argv=(sys.executable, str(agent)), folders=())
+    cache = VersionCache(tmp_path / "cache" / "versions.json")
+    asked: list[tuple[str, ...]] = []
+
+    def ask(argv: tuple[str, ...]) -> str:
+        asked.append(argv)
+        return f"agent 1.{len(asked)}.0"
+
+    assert cache.output(command, None, ask) == "agent 1.1.0"
+    assert cache.output(command, None, ask) == "agent 1.1.0"
+    assert asked == [(sys.executable, str(agent), "--version")]
+    assert cache.output(command, 1000, ask) == "agent 1.2.0", "another account is another trial"
+    agent.write_text("another")
+    os.utime(agent, ns=(1, 1))
+    assert cache.output(command, None, ask) == "agent 1.3.0"
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"a": 1}'])
+def test_a_damaged_cache_is_an_empty_one(tmp_path: Path, damage: str) -> None:
+    agent = executable(tmp_path / "agent", "one")
+    cache = VersionCache(tmp_path / "versions.json")
+    cache.path.write_text(damage)
+    command = AgentCommand(argv=(str(agent),), folders=())
+    assert cache.output(command, None, lambda _: "agent 2.0.0") == "agent 2.0.0"
+
+
+@pytest.mark.parametrize(
+    ("printed", "version"),
+    [
+        ("codex-cli 0.153.4\n", "0.153.4"),
+        ("2.1.332 (Claude Code)", "2.1.332"),
+        ("v1.0.0-beta.2", "1.0.0-beta.2"),
+        ("no version here", None),
+        ("WARNING: x\nagent 3.4", "3.4"),
+    ],
+)
+def test_the_version_is_the_first_dotted_number(printed: str, version: str | None) -> None:
+    assert version_in(printed) == version

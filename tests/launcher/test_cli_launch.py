@@ -1,0 +1,142 @@
+"""`amux launch` and `amux resume` as a shell sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fixtures.hosts import make_host
+
+if TYPE_CHECKING:
+    from launcher.host import Host
+
+AMUX = str(Path(sys.executable).with_name("amux"))
+
+
+def amux(
+    host: Host, *words: str, stdin: str = "", environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        (AMUX, *words),
+        env={**host.environ, **(environment or {})},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=host.home.parent,
+    )
+
+
+@pytest.fixture
+def off_host(tmp_path: Path) -> Host:
+    """Give a Runtime whose memory is off: nothing starts a Hub."""
+    return make_host(tmp_path, memory=False)
+
+
+def events(done: subprocess.CompletedProcess[str]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in done.stderr.splitlines()]
+
+
+def test_stdin_stdout_stderr_and_status_are_the_agents_own(off_host: Host) -> None:
+    script = "cat; echo problem >&2; exit 7"
+    done = amux(off_host, "launch", "generic", "--", "/bin/sh", "-c", script, stdin="in\n")
+    assert done.stdout == "in\n"
+    assert done.stderr.endswith("problem\n")
+    assert done.returncode == 7
+
+
+def test_a_signal_ends_as_128_plus_its_number(off_host: Host) -> None:
+    done = amux(off_host, "launch", "generic", "--", "/bin/sh", "-c", "kill -USR1 $$")
+    assert done.returncode == 128 + signal.SIGUSR1
+
+
+def test_json_events_are_lines_on_stderr_and_stdout_stays_the_agents(off_host: Host) -> None:
+    done = amux(off_host, "launch", "generic", "--json", "--", "/bin/echo", "hello")
+    assert done.stdout == "hello\n"
+    launched, ended = events(done)
+    report = launched["report"]
+    assert isinstance(report, dict)
+    assert (launched["event"], report["provider"]) == ("launched", "generic")
+    assert (ended["event"], ended["code"], ended["signal"]) == ("ended", 0, None)
+    assert ended["session"] == report["session"]
+
+
+def test_where_amux_itself_fails_the_status_is_125_and_one_sentence_says_why(
+    off_host: Host,
+) -> None:
+    done = amux(off_host, "launch", "codex", "--executable", "/nowhere/codex")
+    assert done.returncode == 125
+    assert done.stderr.startswith("amux: /nowhere/codex is not an executable file")
+    assert len(done.stderr.splitlines()) == 1
+    (failed,) = events(amux(off_host, "launch", "nothing", "--json"))
+    assert (failed["event"], failed["code"]) == ("failed", "unknown_provider")
+
+
+def test_resuming_what_does_not_exist_says_where_to_look(off_host: Host) -> None:
+    done = amux(off_host, "resume", "0123456789abcdef")
+    assert done.returncode == 125
+    assert "`amux sessions list` shows them" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("launch",), "Missing argument 'PROVIDER'"),
+        (("launch", "pi", "--provide", "x"), "is not FILE:TARGET"),
+        (("launch", "pi", "--cwd", "/nowhere"), "does not exist"),
+        (("lunch",), "No such command 'lunch'"),
+    ],
+)
+def test_a_wrong_call_is_status_2_with_a_usage(
+    off_host: Host, words: tuple[str, ...], sentence: str
+) -> None:
+    done = amux(off_host, *words)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+
+
+def test_terminating_amux_ends_the_agent_and_its_children(off_host: Host, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    script = f"sleep 300 & echo $! > {pid_file}.part; mv {pid_file}.part {pid_file}; echo up; wait"
+    process = subprocess.Popen(
+        (AMUX, "launch", "generic", "--", "/bin/sh", "-c", script),
+        env=dict(off_host.environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        sleeper = os.pidfd_open(int(pid_file.read_text()))
+        process.terminate()
+        # The end of file says that nobody holds the pipe any more: shell and child are gone.
+        assert process.stdout.read() == b""
+        process.wait(30)
+        os.close(sleeper)
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_the_agents_environment_has_no_variable_of_another_agents_session(
+    off_host: Host,
+) -> None:
+    poisoned = {"CODEX_THREAD_ID": "x", "CLAUDECODE": "1", "AMUX_MEMORY_BINDING": "global"}
+    done = amux(off_host, "launch", "generic", "--", "/usr/bin/env", environment=poisoned)
+    names = {line.partition("=")[0] for line in done.stdout.splitlines()}
+    assert names.isdisjoint({*poisoned, "AMUX_CONNECTION", "AMUX_CLI"})
+    assert "PATH" in names
+
+
+def test_help_lists_every_command_and_imports_none_of_them(off_host: Host) -> None:
+    done = amux(off_host, "--help")
+    assert done.returncode == 0
+    for name in ("launch", "resume", "sessions", "hub", "memory", "mcp", "demo", "probe"):
+        assert f"  {name} " in done.stdout
