@@ -43,7 +43,6 @@ from launcher.spawn import SpawnRequest, Stdio, spawn
 from launcher.subject import find_subject
 from materializer import identity as identities
 from materializer import runs
-from materializer.errors import MaterializeError
 from materializer.provision import Copy, provide
 from providers.base import (
     AgentRequest,
@@ -53,9 +52,11 @@ from providers.base import (
     Mode,
     Preflight,
 )
-from providers.errors import NotConfirmed, ProviderError
+from providers.errors import NotConfirmed
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from launcher.beside import Server
     from launcher.host import Host
     from launcher.memory import Memory
@@ -70,7 +71,6 @@ STDIO: Final = {
     Mode.TERMINAL: Stdio.INHERIT,
     Mode.PASSTHROUGH: Stdio.INHERIT,
 }
-FAILURES: Final = (LaunchError, ProviderError, MaterializeError, HubError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +95,22 @@ def launch(request: LaunchRequest, host: Host) -> Run:
     subject = find_subject(request, host, sessions)
     with contextlib.ExitStack() as undo:
         attempt = _claim(request, subject, host, undo)
-        try:
-            return _carry(attempt, sessions, undo)
-        except FAILURES as error:
-            sessions.update(replace(attempt.record, state=State.FAILED, failure=str(error)))
-            raise
+        undo.push(functools.partial(_record_failure, sessions, attempt.record))
+        return _carry(attempt, sessions, undo)
+
+
+def _record_failure(
+    sessions: SessionStore,
+    record: SessionRecord,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    trace: TracebackType | None,
+) -> None:
+    """Write down why a launch failed, an interrupt included; nothing where none did."""
+    del trace
+    if kind is not None:
+        failure = str(error) or kind.__name__
+        sessions.update(replace(record, state=State.FAILED, failure=failure))
 
 
 def _claim(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +25,8 @@ from providers.base import Mode
 from providers.errors import ProviderError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from launcher.run import Run
 
@@ -189,19 +192,38 @@ def _foreground(request: LaunchRequest, *, as_json: bool) -> None:
         columns=columns,
     )
     try:
-        with keyboard_left_to_agent():
+        with keyboard_left_to_agent(), _ending_on(signal.SIGTERM, signal.SIGHUP):
             host = this_host(os.environ)
             recover(host)
-            run = launch(request, host)
-            _tell(run, as_json=as_json)
-            status = foreground(run.process)
-            run.wait()
+            with launch(request, host) as run:
+                _tell(run, as_json=as_json)
+                status = foreground(run.process)
     except (LaunchError, ProviderError, MaterializeError, HubError) as error:
         _refuse(error, as_json=as_json)
         sys.exit(FAILED)
     if as_json:
         _event("ended", code=status.code, signal=status.signal, session=run.report.session)
     sys.exit(status.shell)
+
+
+@contextlib.contextmanager
+def _ending_on(*signals: signal.Signals) -> Iterator[None]:
+    """Leave the block in an orderly way on a signal that comes before the agent is served."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del frame
+        sys.exit(128 + number)
+
+    before = {
+        number: signal.signal(number, end)
+        for number in signals
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _tell(run: Run, *, as_json: bool) -> None:
