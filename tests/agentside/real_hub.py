@@ -1,73 +1,56 @@
-"""The real Hub as a child process of a test."""
+"""What a Runtime and an operator do to the real Hub while an agent's side is at work."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hub.client import HubClient
-from hub.config import set_setting
-from hub.home import open_home
+from tests.agentside.side import write_connection
 
 if TYPE_CHECKING:
-    from hub.client import LaunchGrant
+    from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+    from fixtures.hubs import HubHome
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class RealHub:
-    """A Hub on a home of its own; started and stopped as often as a test needs."""
+    """A Hub process and the launches that are opened there."""
 
-    home: Path
-    process: subprocess.Popen[bytes] | None = None
+    process: HubHome
+
+    @property
+    def home(self) -> Path:
+        """Return its AMUX_HOME."""
+        return self.process.home
 
     @property
     def environ(self) -> dict[str, str]:
         """Return the environment in which this home is the caller's own."""
-        return {"AMUX_HOME": str(self.home), "AMUX_RUNS": str(self.home / "runs")}
-
-    def set(self, key: str, value: str) -> None:
-        """Change a setting; it holds from the next start on."""
-        set_setting(open_home(self.environ), key, value)
-
-    def start(self) -> None:
-        """Start the Hub and wait until it answers."""
-        reader, writer = os.pipe()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "hub.server", "--ready-fd", str(writer)],
-            env={**self.environ, "HOME": str(self.home), "PYTHONPATH": str(ROOT)},
-            pass_fds=[writer],
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(writer)
-        with os.fdopen(reader) as outcome:
-            assert outcome.read() == "ready"
-
-    def stop(self) -> None:
-        """Stop the Hub and wait for its end."""
-        if self.process is not None:
-            self.process.terminate()
-            assert self.process.wait(30) == 0
-            self.process = None
+        return {"AMUX_HOME": str(self.home)}
 
     def restart(self, **settings: str) -> None:
-        """Stop, change `memory_…` settings, start."""
+        """Stop if it runs, change `memory_…` settings, start."""
         self.stop()
         for name, value in settings.items():
-            self.set(name.replace("_", ".", 1), value)
-        self.start()
+            self.process.set(name.replace("_", ".", 1), value)
+        self.process.start()
 
-    def open_launch(self, launch: str) -> LaunchGrant:
-        """Open a launch of the local Principal, as a Runtime does."""
-        with HubClient.from_file(self.home / "connections/runtime.json") as runtime:
-            return runtime.open_launch(launch, principal=None, binding=None)
+    def stop(self) -> None:
+        """Stop the Hub if it runs."""
+        if self.process.process is not None:
+            assert self.process.stop() == 0
+
+    def open_launch(self, launch: str, folder: Path) -> dict[str, str]:
+        """Open a launch and return the environment of its agent, as a Runtime prepares it."""
+        with self.process.client("runtime") as runtime:
+            grant = runtime.open_launch(launch)
+        file = write_connection(
+            folder / "run/connection.json", f"unix:{self.process.agents}", grant.token
+        )
+        return {"AMUX_CONNECTION": str(file), "AMUX_MEMORY_BINDING": grant.binding}
 
     def end_launch(self, launch: str) -> None:
         """End a launch."""
-        with HubClient.from_file(self.home / "connections/runtime.json") as runtime:
+        with self.process.client("runtime") as runtime:
             runtime.end_launch(launch)

@@ -13,8 +13,8 @@ import pytest
 
 from hub import errors as hub_errors
 from materializer.agentside.errors import EXIT_STATUS, Failure
-from tests.agentside.conftest import Side, error_of
 from tests.agentside.scripted_hub import Documents, Refusal, unix_hub
+from tests.agentside.side import Side, error_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.agentside.conftest import TOKEN, Side, error_of, write_connection
+from tests.agentside.side import TOKEN, Side, error_of, write_connection
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from tests.agentside.conftest import Side, error_of, write_connection
+from tests.agentside.side import Side, error_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,11 +104,7 @@ def test_what_the_hub_refuses_has_its_status(real_side: Side) -> None:
 def test_a_launch_ends_at_its_binding_its_lease_and_the_switch(
     real_side: Side, real_hub: RealHub, tmp_path: Path
 ) -> None:
-    grant = real_hub.open_launch("launch-1")
-    file = write_connection(
-        tmp_path / "run/connection.json", f"unix:{real_hub.home}/hub.sock", grant.token
-    )
-    environ = {"AMUX_CONNECTION": str(file), "AMUX_MEMORY_BINDING": grant.binding}
+    environ = real_hub.open_launch("launch-1", tmp_path)
     show = ("show", "MEMORY.md")
 
     def refusal(env: dict[str, str]) -> tuple[int, object]:
@@ -116,7 +112,7 @@ def test_a_launch_ends_at_its_binding_its_lease_and_the_switch(
         return done.returncode, error_of(done)["code"]
 
     assert real_side.memory(*show, env=environ).returncode == 0
-    assert refusal({"AMUX_CONNECTION": str(file)}) == (4, "binding_mismatch")
+    assert refusal({"AMUX_CONNECTION": environ["AMUX_CONNECTION"]}) == (4, "binding_mismatch")
     wrong = {**environ, "AMUX_MEMORY_BINDING": "principal:mallory"}
     assert refusal(wrong) == (4, "binding_mismatch")
     real_hub.restart(memory_enabled="false")

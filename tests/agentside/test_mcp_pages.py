@@ -8,15 +8,14 @@ import pytest
 
 from materializer.agentside.errors import Failure
 from materializer.agentside.pages import KEPT, LIFETIME, PAGE, Pages
-from tests.agentside.conftest import SYSTEM, Side, write_connection
 from tests.agentside.mcp_session import Frame, McpSession, error_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.agentside.real_hub import RealHub
     from tests.agentside.scripted_hub import Documents, ScriptedHub
+    from tests.agentside.side import Side
 
 TOKEN = re.compile(r'"token": "([0-9a-f]{32})"')
 # Text that needs escapes, characters of every length, and a backslash where a page may end.
@@ -96,16 +95,10 @@ def test_a_token_of_another_process_is_refused(
     assert hub.asked
 
 
-@pytest.fixture(name="launch")
-def _launch(real_hub: RealHub, onefile: Path, tmp_path: Path) -> Iterator[McpSession]:
+@pytest.fixture(name="bound")
+def _bound(launch: Side) -> Iterator[McpSession]:
     """Serve a launch whose topic a.md takes several pages."""
-    grant = real_hub.open_launch("launch-1")
-    file = write_connection(
-        tmp_path / "run/connection.json", f"unix:{real_hub.home}/hub.sock", grant.token
-    )
-    environ = {"AMUX_CONNECTION": str(file), "AMUX_MEMORY_BINDING": grant.binding}
-    side = Side((SYSTEM, "-I", "-S", str(onefile)), environ, tmp_path)
-    with McpSession(side.spawn_mcp()) as session:
+    with McpSession(launch.spawn_mcp()) as session:
         session.initialize()
         text = LONG.replace("\x01", "")
         written = session.call("upsert", path="a.md", content=text, expected_revision="absent")
@@ -113,27 +106,25 @@ def _launch(real_hub: RealHub, onefile: Path, tmp_path: Path) -> Iterator[McpSes
         yield session
 
 
-def test_a_page_is_refused_after_the_launch_was_ended(
-    launch: McpSession, real_hub: RealHub
-) -> None:
-    token = _token(launch.call("get", path="a.md")["content"])
-    assert launch.call("amux.result_continue", token=token)["isError"] is False
+def test_a_page_is_refused_after_the_launch_was_ended(bound: McpSession, real_hub: RealHub) -> None:
+    token = _token(bound.call("get", path="a.md")["content"])
+    assert bound.call("amux.result_continue", token=token)["isError"] is False
     real_hub.end_launch("launch-1")
-    error = error_in(launch.call("amux.result_continue", token=token))
+    error = error_in(bound.call("amux.result_continue", token=token))
     assert error["code"] == "unauthenticated"
 
 
 def test_a_page_is_refused_after_memory_was_switched_off_and_with_a_dead_hub(
-    launch: McpSession, real_hub: RealHub
+    bound: McpSession, real_hub: RealHub
 ) -> None:
-    token = _token(launch.call("get", path="a.md")["content"])
+    token = _token(bound.call("get", path="a.md")["content"])
     real_hub.stop()
-    assert error_in(launch.call("amux.result_continue", token=token))["code"] == "unavailable"
+    assert error_in(bound.call("amux.result_continue", token=token))["code"] == "unavailable"
     real_hub.restart(memory_enabled="false")
-    assert error_in(launch.call("amux.result_continue", token=token))["code"] == "memory_disabled"
-    assert error_in(launch.call("get", path="a.md"))["code"] == "memory_disabled"
+    assert error_in(bound.call("amux.result_continue", token=token))["code"] == "memory_disabled"
+    assert error_in(bound.call("get", path="a.md"))["code"] == "memory_disabled"
     real_hub.restart(memory_enabled="true")
-    assert launch.call("amux.result_continue", token=token)["isError"] is False
+    assert bound.call("amux.result_continue", token=token)["isError"] is False
 
 
 def _first_token(pages: Pages, text: str) -> str:

@@ -13,7 +13,7 @@ from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS, pinned
 from launcher.probe.model import Call, Say, ScriptedModel
 from launcher.probe.stage import STAGES
 from launcher.protocol import render
-from tests.agentside.conftest import SYSTEM, write_connection
+from tests.agentside.side import SYSTEM
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,14 +94,10 @@ def test_a_real_agent_finds_and_uses_every_tool_by_the_names_in_the_protocol(
     real_hub: RealHub, onefile: Path, tmp_path: Path, provider: str, version: str
 ) -> None:
     agent = pinned(provider, version)
-    grant = real_hub.open_launch("launch-1")
-    file = write_connection(
-        tmp_path / "run/connection.json", f"unix:{real_hub.home}/hub.sock", grant.token
-    )
     server: dict[str, object] = {
         "command": SYSTEM,
         "args": ["-I", "-S", str(onefile), "mcp"],
-        "env": {"AMUX_CONNECTION": str(file), "AMUX_MEMORY_BINDING": grant.binding},
+        "env": real_hub.open_launch("launch-1", tmp_path),
     }
     home = tmp_path / "agent home"
     mind = Mind()

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
-from tests.agentside.conftest import SYSTEM, Side, error_of, write_connection
 from tests.agentside.scripted_hub import Asked, Documents, http, tls_hub, unix_hub
+from tests.agentside.side import SYSTEM, Side, error_of, write_connection
 
 if TYPE_CHECKING:
     from pathlib import Path
