@@ -7,6 +7,9 @@ compression offer is left out: Codex rejects it.
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
+import struct
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 0.01
 """Between two looks at whether the server has made its socket."""
 SOCKET_PATH_BYTES: Final = 107
+PEER: Final = struct.Struct("3i")
+"""`struct ucred`: pid, uid, gid."""
 
 
 class WebSocketChannel(JsonRpcChannel):
@@ -87,8 +92,8 @@ def connect(
             left = max(POLL_SECONDS, until - time.monotonic())
             try:
                 connection = unix_connect(
-                    path,
                     uri="ws://localhost/",
+                    sock=_socket_of(process, path, left),
                     compression=None,
                     max_size=FRAME_LIMIT,
                     open_timeout=left,
@@ -105,3 +110,30 @@ def connect(
         if time.monotonic() >= until:
             raise ChannelError(f"the agent's server did not listen on {path} in {deadline:g} s")
         process.wait(POLL_SECONDS)
+
+
+def _socket_of(process: AgentProcess, path: str, deadline: float) -> socket.socket:
+    """Connect, and check that the account of `process` listens there.
+
+    The folder is the target's: a link in it could lead the service to a socket that only the
+    service may speak to.
+    """
+    identity = process.request.identity
+    expected = os.geteuid() if identity is None else identity.uid
+    with contextlib.ExitStack() as failed:
+        opened = failed.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        opened.settimeout(deadline)
+        try:
+            opened.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError, TimeoutError):
+            raise
+        except OSError as error:
+            raise ChannelError(f"the agent's socket {path} is not one: {error}") from error
+        credentials = opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
+        _, uid, _ = PEER.unpack(credentials)
+        if uid != expected:
+            raise ChannelError(
+                f"{path} leads to a server of uid {uid}, not of the agent (uid {expected})"
+            )
+        failed.pop_all()
+    return opened
