@@ -1,0 +1,503 @@
+"""Claude's command line: what the caller gave, and what a bound launch makes of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures.requests import (
+    CONFIG,
+    FRESH,
+    PROTOCOL,
+    ScriptedChannel,
+    content,
+    grant,
+    option,
+    planned,
+    request,
+)
+from providers.base import (
+    AgentRequest,
+    Confirmed,
+    Facts,
+    Framing,
+    LaunchPlan,
+    Mode,
+    NativeResume,
+    Preflight,
+    Trace,
+)
+from providers.claude import ClaudeProvider
+from providers.claude import arguments as argv
+from providers.errors import (
+    BadArguments,
+    NotConfirmed,
+    ToolsNotLoaded,
+    UnknownVersion,
+    UnsupportedVersion,
+)
+
+CLAUDE = ClaudeProvider()
+NOTES = "/home/ann/project/notes.md"
+SWITCH = "CLAUDE_CODE_DISABLE_AUTO_MEMORY"
+
+
+def settings(plan: LaunchPlan) -> dict[str, Any]:
+    (value,) = option(plan, "--settings")
+    inline = value.startswith("{")
+    text = value if inline else content(plan, value.removeprefix(f"{CONFIG}/"))
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded
+
+
+@pytest.mark.parametrize(
+    ("arguments", "own"),
+    [
+        ((), ()),
+        (("--append-system-prompt", "be brief"), ("be brief",)),
+        (("--append-system-prompt=be brief",), ("be brief",)),
+        (("--append-system-prompt", "--be=odd"), ("--be=odd",)),
+        (("--append-system-prompt-file", "notes.md"), ("from the file",)),
+        (("--append-system-prompt-file=" + NOTES,), ("from the file",)),
+        (
+            ("--append-system-prompt", "a", "--append-system-prompt=b", "-p", "hi"),
+            ("a", "b"),
+        ),
+        (
+            ("--append-system-prompt-file", "notes.md", "--append-system-prompt", "a"),
+            ("from the file", "a"),
+        ),
+    ],
+)
+def test_every_spelling_of_an_append_goes_into_one_option_before_the_protocol(
+    arguments: tuple[str, ...], own: tuple[str, ...]
+) -> None:
+    plan = planned(CLAUDE, request(*arguments), grant(), {NOTES: b"from the file"})
+    assert option(plan, "--append-system-prompt") == ["\n\n".join((*own, PROTOCOL))]
+    assert plan.instructions == "\n\n".join((*own, PROTOCOL))
+    assert option(plan, "--append-system-prompt-file") == []
+    assert "--append-system-prompt" not in plan.argv
+    assert plan.argv.count("-p") == arguments.count("-p")
+
+
+def test_a_word_that_is_another_options_value_is_no_append() -> None:
+    arguments = ("--system-prompt", "--append-system-prompt", "-n", "--append-system-prompt=x")
+    plan = planned(CLAUDE, request(*arguments), grant())
+    assert plan.instructions == PROTOCOL
+    assert plan.argv[1:5] == arguments
+
+
+@pytest.mark.parametrize("length", [131_071, 131_072, 400_000])
+def test_a_text_over_the_argument_limit_goes_by_way_of_a_file(length: int) -> None:
+    fixed = len(f"--append-system-prompt=\n\n{PROTOCOL}".encode())
+    text = "é" * ((length - fixed) // 2) + "x" * ((length - fixed) % 2)
+    plan = planned(CLAUDE, request("--append-system-prompt", text), grant())
+    assert all(len(word.encode()) <= 131_071 for word in plan.argv)
+    merged = f"{text}\n\n{PROTOCOL}"
+    assert plan.instructions == merged
+    if length > 131_071:
+        assert option(plan, "--append-system-prompt") == []
+        (path,) = option(plan, "--append-system-prompt-file")
+        assert content(plan, path.removeprefix(f"{CONFIG}/")) == merged.encode()
+    else:
+        assert option(plan, "--append-system-prompt") == [merged]
+
+
+def test_an_append_file_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(BadArguments, match=NOTES):
+        CLAUDE.plan(request("--append-system-prompt-file=notes.md"), grant(), Facts())
+
+
+def test_auto_memory_is_off_in_environment_and_settings_without_a_file() -> None:
+    plan = planned(CLAUDE, request(), grant())
+    assert dict(plan.environment) == {SWITCH: "1"}
+    assert settings(plan) == {"env": {SWITCH: "1"}}
+    assert [one.name for one in plan.files] == ["mcp.json"]
+
+
+def test_several_settings_of_the_caller_are_merged_in_order_into_a_private_file() -> None:
+    first = {"model": "a", "env": {SWITCH: "0", "K": "1"}, "permissions": {"allow": ["Read"]}}
+    second = b'\xef\xbb\xbf{"model": "b", "permissions": {"allow": ["Read", "Edit"]}}'
+    plan = planned(
+        CLAUDE,
+        request("--settings", json.dumps(first), "--settings=extra.json"),
+        grant(),
+        {"/home/ann/project/extra.json": second},
+    )
+    assert option(plan, "--settings") == [f"{CONFIG}/settings.json"]
+    assert settings(plan) == {
+        "model": "b",
+        "env": {SWITCH: "1", "K": "1"},
+        "permissions": {"allow": ["Read", "Edit"]},
+    }
+    assert any("stays off" in text for text in plan.warnings)
+
+
+def test_rules_that_begin_at_the_settings_files_folder_keep_their_meaning() -> None:
+    rules = ["Read(/key.pem)", "Read(//etc/x)", "Read(~/y)", "Edit(./z)", "Bash(/bin/ls)"]
+    plan = planned(
+        CLAUDE,
+        request("--settings=/etc/team/s.json"),
+        grant(),
+        {"/etc/team/s.json": json.dumps({"permissions": {"deny": rules}}).encode()},
+    )
+    assert settings(plan)["permissions"]["deny"] == ["Read(//etc/team/key.pem)", *rules[1:]]
+
+
+@pytest.mark.parametrize("value", ["{broken}", "missing.json", "list.json"])
+def test_settings_that_cannot_be_merged_are_refused(value: str) -> None:
+    with pytest.raises(BadArguments, match=r"settings|list\.json"):
+        CLAUDE.plan(
+            request("--settings", value), grant(), Facts({"/home/ann/project/list.json": b"[]"})
+        )
+
+
+def test_the_memory_tools_are_added_after_the_callers_servers_and_permissions() -> None:
+    own = '{"mcpServers": {"amux": {"command": "x"}}}'
+    plan = planned(
+        CLAUDE, request("--mcp-config", own, "b.json", "--allowed-tools", "Read", "-p"), grant()
+    )
+    assert plan.argv[1:7] == ("--mcp-config", own, "b.json", "--allowed-tools", "Read", "-p")
+    assert option(plan, "--mcp-config") == [f"{CONFIG}/mcp.json"]
+    assert option(plan, "--allowedTools") == ["mcp__amux"]
+    server = json.loads(content(plan, "mcp.json"))["mcpServers"]["amux"]
+    assert (server["command"], server["args"]) == ("/srv/amux/bin/amux", ["mcp"])
+    assert server["env"]["AMUX_MEMORY_BINDING"] == "principal:ann"
+    assert any("amux is left out" in text for text in plan.warnings)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--disallowedTools", "Bash,mcp__amux"),
+        ("--disallowed-tools=mcp__amux__amux_memory_get",),
+        ("--settings", '{"permissions": {"deny": ["mcp__amux"]}}'),
+    ],
+)
+def test_a_rule_of_the_callers_against_the_memory_tools_stands_and_is_reported(
+    arguments: tuple[str, ...],
+) -> None:
+    plan = planned(CLAUDE, request(*arguments), grant())
+    assert any("deny the memory tools" in text for text in plan.warnings)
+
+
+def test_options_are_added_before_a_double_dash_and_never_swallow_the_prompt() -> None:
+    plan = planned(CLAUDE, request("-p", "--", "--resume", "x"), grant())
+    assert plan.argv[-3:] == ("--", "--resume", "x")
+    assert all("=" in word for word in plan.argv[2:-3] if word.startswith("--m"))
+    assert plan.native_id == FRESH
+
+
+@pytest.mark.parametrize(
+    ("version", "snapshot"), [("2.1.197", []), ("2.1.256", []), ("2.1.257", ["off"])]
+)
+def test_the_prompt_snapshot_is_switched_off_where_it_exists(
+    version: str, snapshot: list[str]
+) -> None:
+    plan = planned(CLAUDE, request("-p", version=version), grant())
+    assert option(plan, "--system-prompt-snapshot") == snapshot
+
+
+def test_sub_agents_get_the_protocol_by_an_option_or_in_older_versions_by_a_hook() -> None:
+    asked = request("--append-subagent-system-prompt", "be kind")
+    new = planned(CLAUDE, asked, grant())
+    assert option(new, "--append-subagent-system-prompt") == [f"be kind\n\n{PROTOCOL}"]
+    old = planned(CLAUDE, replace(request(), version="2.1.197"), grant())
+    assert option(old, "--append-subagent-system-prompt") == []
+    (hook,) = settings(old)["hooks"]["SubagentStart"]
+    assert hook["hooks"] == [{"type": "command", "command": f"cat {CONFIG}/subagent-start.json"}]
+    said = json.loads(content(old, "subagent-start.json"))["hookSpecificOutput"]
+    assert said == {"hookEventName": "SubagentStart", "additionalContext": PROTOCOL}
+
+
+def test_a_stream_adds_what_it_needs_and_keeps_what_the_caller_said() -> None:
+    plan = planned(CLAUDE, request("-p", "--input-format", "stream-json"), grant())
+    assert plan.framing is Framing.JSON_LINES
+    assert "--print" not in plan.argv
+    assert option(plan, "--input-format") == []
+    assert option(plan, "--output-format") == ["stream-json"]
+
+
+FROZEN = "the text of then"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fork", "words"),
+    [
+        ((), False, ["--resume=abc"]),
+        (("--continue",), False, ["--resume=abc"]),
+        (("-r", "other"), False, ["--resume=abc"]),
+        (("--session-id", "x"), False, ["--resume=abc"]),
+        ((), True, ["--resume=abc", "--fork-session", f"--session-id={FRESH}"]),
+        (("--fork-session",), True, ["--resume=abc", "--fork-session", f"--session-id={FRESH}"]),
+    ],
+)
+def test_a_resume_sends_the_frozen_text_byte_for_byte(
+    arguments: tuple[str, ...],
+    fork: bool,  # noqa: FBT001  # a parameter of the table above
+    words: list[str],
+) -> None:
+    resumed = request(*arguments, resume=NativeResume(native_id="abc", fork=fork))
+    plan = planned(CLAUDE, resumed, grant(instructions=FROZEN))
+    assert option(plan, "--append-system-prompt") == [FROZEN]
+    assert list(plan.argv[-len(words) :]) == words
+    assert not {"--continue", "-r", "other", "x"} & set(plan.argv)
+    assert plan.argv.count("--fork-session") == int(fork)
+    assert plan.native_id == (FRESH if fork else "abc")
+
+
+def test_new_append_text_on_a_resume_is_not_sent_and_that_is_said() -> None:
+    resumed = request("--append-system-prompt", "new", resume=NativeResume(native_id="abc"))
+    plan = planned(CLAUDE, resumed, grant(instructions=FROZEN))
+    assert option(plan, "--append-system-prompt") == [FROZEN]
+    assert any("new append text is not sent" in text for text in plan.warnings)
+
+
+def test_a_conversation_that_read_native_memory_in_between_is_not_called_clean() -> None:
+    resumed = request(resume=NativeResume(native_id="abc"))
+    (trace,) = CLAUDE.traces(resumed)
+    assert trace == Trace(
+        "/home/ann/.claude/projects/-home-ann-project/abc.jsonl", b'"type":"AutoMem"'
+    )
+    clean = planned(CLAUDE, resumed, grant(instructions=FROZEN))
+    read = planned(CLAUDE, resumed, grant(instructions=FROZEN), facts=Facts({}, frozenset({trace})))
+    assert not any("read Claude's own memory" in text for text in clean.warnings)
+    assert any("read Claude's own memory" in text for text in read.warnings)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (("-p", "hi"), None),
+        (("--resume", "abc"), NativeResume(native_id="abc")),
+        (("--resume=abc",), NativeResume(native_id="abc")),
+        (("-r", "abc", "hi"), NativeResume(native_id="abc")),
+        (("-rabc",), NativeResume(native_id="abc")),
+        (("-pr", "abc"), NativeResume(native_id="abc")),
+        (("--resume", "abc", "--fork-session"), NativeResume(native_id="abc", fork=True)),
+        (("-r",), NativeResume(native_id="")),
+        (("-c",), NativeResume(native_id="")),
+        (("-pc", "hi"), NativeResume(native_id="")),
+        (("--continue", "-p"), NativeResume(native_id="")),
+        (("--from-pr", "7"), NativeResume(native_id="")),
+        (("--teleport",), NativeResume(native_id="")),
+        (("--append-system-prompt", "--resume"), None),
+        (("-p", "--", "--resume"), None),
+    ],
+)
+def test_a_native_resume_is_found_in_every_spelling(
+    arguments: tuple[str, ...], found: NativeResume | None
+) -> None:
+    assert CLAUDE.native_resume(arguments) == found
+
+
+@pytest.mark.parametrize("arguments", [("--resume", "abc", "-p", "hi"), ("-c", "-p", "hi")])
+def test_an_unknown_native_conversation_is_resumed_exactly_as_the_caller_asked(
+    arguments: tuple[str, ...],
+) -> None:
+    asked = request(*arguments, mode=Mode.PASSTHROUGH, resume=CLAUDE.native_resume(arguments))
+    plan = planned(CLAUDE, asked, None)
+    assert plan.argv == ("/opt/agent", *arguments)
+    assert (plan.environment, plan.files, plan.instructions) == ((), (), None)
+
+
+def test_without_memory_a_new_conversation_gets_an_id_and_nothing_else() -> None:
+    plan = planned(CLAUDE, request("-p", "hi", mode=Mode.PASSTHROUGH), None)
+    assert plan.argv == ("/opt/agent", "-p", "hi", f"--session-id={FRESH}")
+    assert plan.native_id == FRESH
+    assert plan.environment == ()
+
+
+@pytest.mark.parametrize("mode", [Mode.TERMINAL, Mode.PASSTHROUGH])
+def test_without_a_stream_a_preflight_of_the_same_binary_and_settings_comes_first(
+    mode: Mode,
+) -> None:
+    asked = request("-p", "--settings", '{"env": {"A": "1"}}', "--setting-sources=user", mode=mode)
+    first = CLAUDE.plan(asked, grant(), Facts())
+    assert isinstance(first, Preflight)
+    assert first.argv[0] == "/opt/agent"
+    assert "--setting-sources=user" in first.argv
+    assert f"--settings={CONFIG}/preflight.json" in first.argv
+    assert json.loads(first.files[0].content) == {
+        "env": {"A": "1", SWITCH: "1"},
+        "disableAllHooks": True,
+    }
+    then = CLAUDE.plan(asked, grant(), Facts(), Confirmed())
+    assert not isinstance(then, Preflight)
+    assert then.framing is Framing.RAW
+
+
+def test_a_preflight_is_remembered_only_for_the_same_of_everything_it_depends_on() -> None:
+    def digest(
+        asked: AgentRequest, files: dict[str, bytes] | None = None, run: str = CONFIG
+    ) -> str | None:
+        step = CLAUDE.plan(asked, replace(grant(), config=run), Facts(dict(files or {})))
+        assert isinstance(step, Preflight)
+        return step.remember
+
+    asked = request("-p", "hi", mode=Mode.PASSTHROUGH)
+    same = digest(asked)
+    assert same is not None
+    other_run = {"PATH": "/runs/1/agent-config/memory/bin:/usr/bin", "AMUX_CLI": "/other"}
+    shell = {"SHLVL": "3", "TERM": "dumb"}
+    assert digest(replace(asked, environment={**asked.environment, **shell})) == same
+    assert digest(replace(asked, arguments=("-p", "something else"))) == same
+    assert (
+        digest(
+            replace(asked, environment={**asked.environment, **other_run}),
+            run="/runs/1/agent-config/memory",
+        )
+        == same
+    )
+    others = [
+        digest(replace(asked, version="2.1.331")),
+        digest(replace(asked, command=("/opt/other",))),
+        digest(replace(asked, cwd="/home/ann/other")),
+        digest(replace(asked, home="/home/bob")),
+        digest(replace(asked, environment={**asked.environment, "CLAUDE_CODE_SIMPLE": "1"})),
+        digest(replace(asked, arguments=("--settings={}", "--restricted"))),
+        digest(replace(asked, arguments=('--settings={"model":"m"}',))),
+        *(digest(asked, {path: b"{}"}) for path in CLAUDE.questions(asked)),
+    ]
+    assert len({same, *others}) == len(others) + 1
+    assert "/etc/claude-code/managed-settings.d/" in CLAUDE.questions(asked)
+
+
+def test_a_prompt_that_leaves_the_screen_before_the_tools_are_there_is_reported() -> None:
+    typed = CLAUDE.plan(request(mode=Mode.TERMINAL), grant(), Facts(), Confirmed())
+    given_prompt = CLAUDE.plan(request("hi", mode=Mode.TERMINAL), grant(), Facts(), Confirmed())
+    assert not isinstance(typed, Preflight)
+    assert not isinstance(given_prompt, Preflight)
+    assert not any("before it has loaded" in text for text in typed.warnings)
+    assert any("before it has loaded" in text for text in given_prompt.warnings)
+
+
+def test_a_subcommand_is_no_conversation() -> None:
+    with pytest.raises(BadArguments, match="claude mcp"):
+        CLAUDE.plan(request("mcp", "list"), grant(), Facts())
+
+
+@pytest.mark.parametrize(
+    ("printed", "version"),
+    [("2.1.197 (Claude Code)\n", "2.1.197"), ("warn\n2.1.332-b1 (Claude Code)", "2.1.332-b1")],
+)
+def test_the_version_is_read(printed: str, version: str) -> None:
+    assert CLAUDE.version(printed) == version
+
+
+@pytest.mark.parametrize("printed", ["", "1.2.3", "claude: not found"])
+def test_another_programs_version_is_refused(printed: str) -> None:
+    with pytest.raises(UnknownVersion, match="--executable"):
+        CLAUDE.version(printed)
+
+
+def test_a_version_that_is_too_old_is_refused_for_a_bound_launch_only() -> None:
+    old = request(version="2.1.168")
+    with pytest.raises(UnsupportedVersion, match=r"2\.1\.168 is too old.*2\.1\.169"):
+        CLAUDE.plan(old, grant(), Facts())
+    assert planned(CLAUDE, old, None).warnings == ()
+
+
+@pytest.mark.parametrize("version", ["2.1.196", "2.1.333", "3.0.0"])
+def test_a_version_that_was_not_tried_is_launched_with_a_warning(version: str) -> None:
+    plan = planned(CLAUDE, request(version=version), grant())
+    assert any(f"{version} is outside 2.1.197 to 2.1.332" in text for text in plan.warnings)
+
+
+def answer(request_id: str, body: dict[str, Any]) -> dict[str, Any]:
+    response = {"subtype": "success", "request_id": request_id, "response": body}
+    return {"type": "control_response", "response": response}
+
+
+def talk(off: object, server: str | None) -> ScriptedChannel:
+    sources = [
+        {"source": "flagSettings", "settings": {"env": {SWITCH: "1"}}},
+        {"source": "policySettings", "settings": {"env": {SWITCH: off}}},
+    ]
+
+    def script(sent: dict[str, Any]) -> list[dict[str, Any]]:
+        if sent["request"]["subtype"] == "get_settings":
+            body = {"effective": {"env": {SWITCH: off}}, "sources": sources}
+            return [{"type": "system"}, answer("stranger", {}), answer(sent["request_id"], body)]
+        servers = [] if server is None else [{"name": "amux", "status": server}]
+        return [answer(sent["request_id"], {"mcpServers": servers})]
+
+    return ScriptedChannel(script)
+
+
+def test_the_agents_own_answers_become_evidence_and_other_messages_stay() -> None:
+    channel = talk("1", "connected")
+    asked = request()
+    confirmed = CLAUDE.control(channel, asked, grant(), planned(CLAUDE, asked, grant()))
+    assert [(one.control, one.observed) for one in confirmed.evidence] == [
+        ("auto memory", "off"),
+        ("memory tools", "connected"),
+        ("protocol in sub-agents", "appended"),
+    ]
+    assert confirmed.instructions == PROTOCOL
+    assert channel.receive(deadline=1) == {"type": "system"}
+
+
+@pytest.mark.parametrize("seen", ["0", "true", "", 1, None])
+def test_anything_but_the_literal_value_fails_and_names_the_layer_that_set_it(
+    seen: object,
+) -> None:
+    asked = request()
+    plan = planned(CLAUDE, asked, grant())
+    with pytest.raises(NotConfirmed, match="policySettings sets it last"):
+        CLAUDE.control(talk(seen, "connected"), asked, grant(), plan)
+    with pytest.raises(NotConfirmed) as caught:
+        CLAUDE.confirm(talk(seen, None), asked, grant())
+    assert caught.value.answer == json.dumps(seen)
+
+
+def test_an_agent_that_knows_no_such_question_is_not_confirmed() -> None:
+    def refuse(sent: dict[str, Any]) -> list[dict[str, Any]]:
+        response = {"subtype": "error", "request_id": sent["request_id"], "error": "Unsupported"}
+        return [{"type": "control_response", "response": response}]
+
+    with pytest.raises(NotConfirmed, match="Unsupported"):
+        CLAUDE.confirm(ScriptedChannel(refuse), request(), grant())
+
+
+@pytest.mark.parametrize("status", [None, "failed", "disabled"])
+def test_tools_that_did_not_load_fail_a_fresh_launch_and_warn_on_a_resume(
+    status: str | None,
+) -> None:
+    asked = request()
+    plan = planned(CLAUDE, asked, grant())
+    with pytest.raises(ToolsNotLoaded, match=status or "absent"):
+        CLAUDE.control(talk("1", status), asked, grant(), plan)
+    resumed = CLAUDE.control(talk("1", status), asked, grant(instructions="x"), plan)
+    assert any("has not loaded" in text for text in resumed.warnings)
+
+
+def test_the_init_event_is_evidence_and_contradicts_where_it_names_a_memory_folder() -> None:
+    init = {
+        "type": "system",
+        "subtype": "init",
+        "mcp_servers": [{"name": "amux", "status": "connected"}],
+        "tools": ["Bash", "mcp__amux__amux_memory_get"],
+    }
+    assert [one.observed for one in CLAUDE.observe(init)] == ["off", "connected", "1"]
+    assert CLAUDE.observe({"type": "assistant"}) == ()
+    with pytest.raises(NotConfirmed, match="/memory/"):
+        CLAUDE.observe(init | {"memory_paths": {"auto": "/home/ann/.claude/memory/"}})
+
+
+WORDS = (
+    "-p -c -r -rX -- - hi --resume --settings --settings={} --mcp-config --unknown "
+    "--append-system-prompt --append-system-prompt=a"
+)
+
+
+@given(st.lists(st.sampled_from(WORDS.split(" "))).map(tuple))
+def test_reading_arguments_loses_and_reorders_nothing(arguments: tuple[str, ...]) -> None:
+    items = argv.parse(arguments)
+    assert tuple(word for item in items for word in item.words) == arguments
+    assert argv.compose(items) == arguments
