@@ -1,0 +1,163 @@
+"""Each rule against its own examples, and the guard against what would slow it down."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fixtures.keyshapes import grow
+from fixtures.memories import open_memory
+from hub.errors import RejectedContent
+from hub.guard import Finding, inspect
+from hub.guard.engine import RULES
+from hub.guard.injections import INJECTIONS
+from hub.guard.invisible import KINDS
+from hub.guard.keys import SECRETS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hub.guard.rules import Rule
+
+rules = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+# What the record and the design name: cloud, code host, chat, payment, model, blocks, tokens.
+PUBLISHED = frozenset(
+    {
+        "aws-access-key-id", "aws-secret-access-key", "google-api-key", "azure-storage-key",
+        "azure-client-secret", "digitalocean-token", "alibaba-access-key-id", "github-token",
+        "github-fine-grained-token", "gitlab-token", "atlassian-token", "npm-token",
+        "pypi-token", "docker-token", "slack-token", "slack-webhook", "discord-bot-token",
+        "telegram-bot-token", "feishu-webhook", "dingtalk-webhook", "sendgrid-key",
+        "twilio-key", "stripe-key", "square-token", "shopify-token", "braintree-token",
+        "openai-key", "anthropic-key", "openrouter-key", "huggingface-token", "groq-key",
+        "xai-key", "replicate-token", "private-key-block", "jwt", "vault-token", "amux-token",
+    }
+)  # fmt: skip
+
+
+def test_there_is_a_rule_for_each_published_format() -> None:
+    names = {rule.name for rule in SECRETS}
+    assert names >= PUBLISHED
+    assert len(names) >= 35
+    assert len(names) == len(SECRETS)
+
+
+@rules
+def test_a_rule_has_a_source_and_examples_of_both_kinds(rule: Rule) -> None:
+    assert rule.source
+    assert rule.positive
+    assert rule.negative
+    assert rule.hints
+
+
+@rules
+def test_a_rule_catches_its_examples_wherever_they_stand(rule: Rule) -> None:
+    for template in rule.positive:
+        for seed in range(5):
+            text = grow(template, seed=seed)
+            for before, after in (("", ""), ("first line\n", "\nlast line\n"), ("a\n\nb\n", "")):
+                found = inspect(before + text + after)
+                assert found is not None, template
+                assert found.line == 1 + before.count("\n"), template
+            assert rule.pattern.search(text), template
+
+
+@pytest.mark.parametrize("rule", SECRETS, ids=lambda rule: rule.name)
+def test_a_key_is_caught_between_quotes_in_code_and_next_to_other_scripts(rule: Rule) -> None:
+    text = grow(rule.positive[0], seed=7)
+    for framed in (f'KEY="{text}"', f"`{text}`", f"- {text},", f"\u5bc6\u94a5\uff1a{text}"):
+        assert inspect(framed) is not None, framed
+
+
+@rules
+def test_a_rule_leaves_its_counter_examples_alone(rule: Rule) -> None:
+    for template in rule.negative:
+        text = grow(template)
+        assert inspect(f"intro\n{text}\n") is None, template
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_an_unseen_character_is_refused_out_of_place_and_valid_in_its_place(kind: object) -> None:
+    assert isinstance(kind, type(KINDS[0]))
+    for text in kind.positive:
+        assert inspect(f"one\n{text}") == Finding(kind.name, 2), ascii(text)
+    for text in kind.negative:
+        assert inspect(f"one\n{text}") is None, ascii(text)
+
+
+def test_the_first_finding_in_the_text_is_the_one_named() -> None:
+    token, key = grow("ghp_<36 alnum>"), grow("AKIA<16 base32>")
+    assert inspect(f"ok\n{token}\n{key}\n") == Finding("github-token", 2)
+    assert inspect(f"{key}\n{token}\n") == Finding("aws-access-key-id", 1)
+    assert inspect(f"\u200b\n{token}") == Finding("zero-width-space", 1)
+
+
+def test_a_refusal_names_rule_and_line_and_never_the_text(tmp_path: Path) -> None:
+    memory = open_memory(tmp_path)
+    for rule in SECRETS:
+        text = grow(rule.positive[0], seed=3)
+        with pytest.raises(RejectedContent) as refused:
+            memory.put("x.md", f"# Keys\n\n{text}\n")
+        sent = str(refused.value.body()) + str(refused.value)
+        assert refused.value.fields["line"] == 3
+        for piece in re.findall(r"[A-Za-z0-9]{12,}", text):
+            assert piece not in sent
+    assert memory.tree() == {}
+
+
+def test_warning_mode_writes_and_tells_the_rule_and_the_line(tmp_path: Path) -> None:
+    told: list[Finding] = []
+    memory = open_memory(tmp_path, guard="warn", warn=told.append)
+    memory.put("x.md", "one\n" + grow("ghp_<36 alnum>") + "\n")
+    memory.put("y.md", "ordinary\n")
+    assert told == [Finding("github-token", 2)]
+    assert sorted(memory.tree()) == ["global/x.md", "global/y.md"]
+
+
+def adversarial(rule: Rule, size: int) -> list[str]:
+    """Return texts that begin a match over and over and never end one."""
+    texts: list[str] = []
+    for template in rule.positive:
+        text = grow(template)
+        for end in (len(text) // 4, len(text) // 2, len(text) - 1):
+            part = text[: max(end, 1)]
+            texts.extend((part * (size // len(part)), (part + " ") * (size // (len(part) + 1))))
+            texts.append((part + "\n") * (size // (len(part) + 1)))
+        texts.append(rule.hints[0] + text[:2] * (size // 2))
+    return texts
+
+
+def seconds(rule: Rule, text: str, *, times: int = 1) -> float:
+    best = 1e9
+    for _ in range(times):
+        begin = time.perf_counter()
+        rule.pattern.search(text)
+        best = min(best, time.perf_counter() - begin)
+    return best
+
+
+def test_no_text_of_64_kib_makes_a_rule_more_than_linear() -> None:
+    slow = []
+    for rule in RULES:
+        for once, twice in zip(adversarial(rule, 65536), adversarial(rule, 131072), strict=True):
+            # Linear takes twice as long for twice the text, quadratic four times.
+            if seconds(rule, once) > 0.01 and seconds(rule, twice, times=3) > 3.2 * seconds(
+                rule, once, times=5
+            ):
+                slow.append(rule.name)
+    assert slow == []
+
+
+def test_no_pattern_repeats_without_an_upper_bound() -> None:
+    unbounded = re.compile(r"(?<!\\)(?<!\[)[*+](?![^\[]*\])|\{\d+,\}")
+    for rule in RULES:
+        bare = re.sub(r"\[(?:\\.|[^\]\\])+\]|\\.", "x", rule.pattern.pattern)
+        assert not unbounded.search(bare), rule.name
+
+
+def test_the_rules_of_both_sorts_have_speaking_names() -> None:
+    assert all(rule.name.startswith("injection-") for rule in INJECTIONS)
+    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+|jwt", rule.name) for rule in RULES)
