@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from providers.codex.provider import CodexProvider
+from providers.codex.provider import SHOWN, CodexProvider
 
-__all__ = ["CodexProvider"]
+__all__ = ["SHOWN", "CodexProvider"]
