@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import grp
 import os
 import pwd
 import stat
@@ -16,6 +17,7 @@ from materializer.values import Identity
 
 DAY: Final = 86_400
 NO_LOGIN_SHELLS: Final = frozenset({"", "nologin", "false", "sync", "halt", "shutdown"})
+ROOT_LIKE_GROUPS: Final = frozenset({"disk", "docker", "kmem", "libvirt", "lxd", "root"})
 FALLBACK_SHELL: Final = "/bin/sh"
 _SHADOW: Final = threading.Lock()
 
@@ -90,10 +92,27 @@ def remarks(identity: Identity) -> tuple[str, ...]:
             f"{identity.user} has no login shell ({account.pw_shell or 'none'}): "
             f"the agent's commands run in {identity.shell}"
         )
+    powerful = _powerful_groups(identity)
+    if powerful:
+        found.append(
+            f"{identity.user} is in {', '.join(powerful)}, whose members can become root on most "
+            "machines: such an account isolates nothing"
+        )
     mode = stat.S_IMODE(Path(identity.home).stat().st_mode)
     if mode & 0o022:
         found.append(f"the home {identity.home} is writable for others (mode {mode:04o})")
     return tuple(found)
+
+
+def _powerful_groups(identity: Identity) -> list[str]:
+    """Name the account's groups that own a daemon's socket or a raw disk."""
+    names = []
+    for gid in identity.groups:
+        try:
+            names.append(grp.getgrgid(gid).gr_name)
+        except KeyError:  # a directory service may know a number only
+            continue
+    return sorted(ROOT_LIKE_GROUPS.intersection(names))
 
 
 def require_capabilities() -> None:

@@ -79,6 +79,14 @@ def test_a_home_that_others_can_write_to_is_remarked(place: Path) -> None:
             identity.resolve(made.name)))  # fmt: skip
 
 
+def test_groups_that_lead_to_root_are_remarked() -> None:
+    with accounts.account(groups=("disk",)) as made:
+        found = identity.resolve(made.name)
+        assert any(
+            "disk, whose members can become root" in said for said in identity.remarks(found)
+        )
+
+
 def test_without_the_capabilities_nothing_is_even_looked_up() -> None:
     code = (
         "import ctypes\n"
