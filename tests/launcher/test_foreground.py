@@ -1,0 +1,240 @@
+"""In a terminal: job control, Ctrl-C and the window are as without amux. Run under a real shell."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pexpect
+import pytest
+
+from tests.launcher.agents_at_work import DEADLINE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+PROMPT = "prompt-of-the-shell> "
+TARGET = 54321
+AMUX = (sys.executable, "-m", "launcher.command")
+DRIVER = (sys.executable, "-m", "tests.launcher.terminal_driver")
+OWN = f"{' '.join(DRIVER)} inherit 0"
+ISOLATED = f"{' '.join(DRIVER)} pty {TARGET}"
+ON_INT = "'trap \"echo got-int; exit 7\" INT; echo rea''dy; while :; do sleep 0.02; done'"
+ENVIRONMENT = {"PATH": os.environ["PATH"], "PS1": PROMPT, "PYTHONPATH": str(ROOT), "TERM": "dumb"}
+
+both = pytest.mark.parametrize(
+    "driver", [OWN, pytest.param(ISOLATED, marks=pytest.mark.root)], ids=["shared", "relayed"]
+)
+
+
+@pytest.fixture
+def shell() -> Iterator[pexpect.spawn[str]]:
+    """Run an interactive shell with job control on a terminal of 30 by 90."""
+    child = pexpect.spawn(
+        "/bin/bash",
+        ["--norc", "--noprofile", "--noediting", "-i"],
+        env=ENVIRONMENT,
+        encoding="utf-8",
+        timeout=DEADLINE,
+        dimensions=(30, 90),
+        cwd=str(ROOT),
+    )
+    child.expect_exact(PROMPT)
+    yield child
+    child.sendintr()
+    child.sendline("kill -KILL %1 2>/dev/null; exit")
+    child.close(force=True)
+
+
+def status_of_last(shell: pexpect.spawn[str]) -> int:
+    shell.expect_exact(PROMPT)
+    shell.sendline("echo status=$?=")
+    shell.expect(r"status=(\d+)=")
+    return int(matched(shell)[0])
+
+
+def matched(shell: pexpect.spawn[str]) -> list[str]:
+    """Return the groups of what was expected last."""
+    assert isinstance(shell.match, re.Match)
+    return [str(group) for group in shell.match.groups()]
+
+
+@both
+def test_ctrl_c_is_the_agents_and_amux_hands_its_status_on(
+    driver: str, shell: pexpect.spawn[str]
+) -> None:
+    shell.sendline(f"{driver} /bin/sh -c {ON_INT}; echo status=$?=")
+    shell.expect_exact("ready\r\n")
+    shell.sendintr()
+    shell.expect_exact("got-int")
+    shell.expect_exact("status=7=")
+
+
+@both
+def test_ctrl_c_ends_an_agent_that_does_nothing_about_it(
+    driver: str, shell: pexpect.spawn[str]
+) -> None:
+    shell.sendline(f"{driver} /bin/sh -c 'echo rea''dy; exec sleep 1000'")
+    shell.expect_exact("ready\r\n")
+    shell.sendintr()
+    shell.expect_exact(PROMPT)
+    shell.sendline("echo status=$?=")
+    shell.expect_exact("status=130=")
+
+
+@both
+def test_ctrl_z_stops_the_job_and_fg_goes_on(driver: str, shell: pexpect.spawn[str]) -> None:
+    script = "'echo rea''dy; while read line; do echo heard $line; done'"
+    shell.sendline(f"{driver} /bin/sh -c {script}")
+    shell.expect_exact("ready\r\n")
+    for number in range(2):
+        shell.sendcontrol("z")
+        shell.expect_exact("Stopped")
+        shell.expect_exact(PROMPT)
+        shell.sendline("fg")
+        shell.sendline(f"word {number}")
+        shell.expect_exact(f"heard word {number}")
+    shell.sendeof()
+    shell.expect_exact(PROMPT)
+    shell.sendline("jobs; echo no-jobs")
+    shell.expect_exact("\r\nno-jobs")
+    assert "Stopped" not in (shell.before or "")
+
+
+@both
+def test_an_agent_that_suspends_its_group_stops_the_job(
+    driver: str, shell: pexpect.spawn[str]
+) -> None:
+    """As Claude and Pi do when they read Ctrl-Z themselves."""
+    shell.sendline(f"{driver} /bin/sh -c 'kill -TSTP 0; echo contin''ued'")
+    shell.expect_exact("Stopped")
+    shell.expect_exact(PROMPT)
+    shell.sendline("fg")
+    shell.expect_exact("continued")
+    assert status_of_last(shell) == 0
+
+
+@both
+def test_an_agent_that_stops_itself_alone_stops_the_job(
+    driver: str, shell: pexpect.spawn[str]
+) -> None:
+    shell.sendline(f"{driver} /bin/sh -c 'kill -STOP $$; echo on''ward'")
+    shell.expect_exact("Stopped")
+    shell.expect_exact(PROMPT)
+    shell.sendline("fg")
+    shell.expect_exact("onward")
+    assert status_of_last(shell) == 0
+
+
+@both
+def test_the_window_size_is_the_agents_and_follows(driver: str, shell: pexpect.spawn[str]) -> None:
+    script = "'trap \"stty size; exit\" WINCH; stty size; while :; do sleep 0.02; done'"
+    shell.sendline(f"{driver} /bin/sh -c {script}")
+    shell.expect_exact("30 90")
+    shell.setwinsize(40, 100)
+    shell.expect_exact("40 100")
+    shell.expect_exact(PROMPT)
+
+
+def test_an_agent_killed_in_raw_mode_leaves_a_usable_terminal(
+    shell: pexpect.spawn[str],
+) -> None:
+    shell.sendline(f"{OWN} /bin/sh -c 'stty raw -echo; echo rea''dy; kill -KILL $$'")
+    shell.expect_exact("ready")
+    shell.expect_exact(PROMPT)
+    shell.sendline("stty -a")
+    shell.expect(r" icanon")
+    shell.expect(r" echo ")
+
+
+def test_a_job_in_the_background_is_ended_with_amux(shell: pexpect.spawn[str]) -> None:
+    shell.sendline(f"{OWN} /bin/sh -c 'echo pid=$$=; exec sleep 1000' & wait")
+    shell.expect(r"pid=(\d+)=")
+    shell.sendintr()
+    shell.expect_exact(PROMPT)
+    shell.sendline("kill -TERM %1; wait %1; echo status=$?=")
+    shell.expect_exact("status=143=")
+
+
+@pytest.mark.root
+def test_another_users_agent_has_no_way_to_the_callers_terminal(
+    shell: pexpect.spawn[str],
+) -> None:
+    shell.sendline(f"tty; {ISOLATED} /bin/sh -c 'tty; id -u; ps -o sid= -p $$; cat /dev/tty'")
+    shell.expect(r"(/dev/pts/\d+)\r\n(/dev/pts/\d+)\r\n(\d+)\r\n\s*(\d+)\r\n")
+    mine, its, uid, session = matched(shell)
+    assert mine != its
+    assert int(uid) == TARGET
+    assert int(session) != shell.pid
+    shell.sendline("typed")
+    shell.expect_exact("typed\r\ntyped\r\n")
+    shell.sendeof()
+    assert status_of_last(shell) == 0
+
+
+@pytest.mark.root
+def test_another_users_agent_in_a_pipe_has_pipes_of_its_own() -> None:
+    script = "cat; echo problem >/dev/stderr; readlink /proc/self/fd/0; exit 5"
+    done = subprocess.run(
+        [*DRIVER, "pipes", str(TARGET), "/bin/sh", "-c", script],
+        input="x" * 300_000 + "\n",
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    body, last = done.stdout.splitlines()
+    assert body == "x" * 300_000
+    assert last.startswith("pipe:")
+    assert done.stderr == "problem\n"
+    assert done.returncode == 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_term_and_hup_to_amux_end_the_agent(number: int) -> None:
+    with subprocess.Popen(
+        [*OWN.split(), "/bin/sh", "-c", "echo ready; exec sleep 1000"],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(number)
+        assert process.wait(DEADLINE) == 128 + signal.SIGTERM
+
+
+def test_what_nohup_ignores_stays_ignored_in_the_agent() -> None:
+    script = "grep SigIgn /proc/self/status"
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"trap '' HUP INT; exec {OWN} /bin/sh -c '{script}'"],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    assert int(done.stdout.split()[1], 16) == 0b11
+
+
+def test_the_command_itself_hands_stdio_through_and_ends_with_the_agents_status(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run(
+        [*AMUX, "launch", "generic", "--", "/bin/sh", "-c", "cat; echo err >&2; exit 9"],
+        input=b"\x00\xff raw",
+        env={**ENVIRONMENT, "HOME": str(tmp_path), "AMUX_RUNS": str(tmp_path / "runs")},
+        capture_output=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 9, done.stderr
+    assert done.stdout == b"\x00\xff raw"
+    assert b"err\n" in done.stderr
