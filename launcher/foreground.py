@@ -1,9 +1,12 @@
 """Run an agent in the foreground: a person's terminal, or a shell's pipes, stay as without amux.
 
-An agent of the caller's own account shares the caller's terminal and process group: amux only
-steps back (`attend`). An agent of another account gets a PTY or pipes of its own, which are
-relayed (`relay_terminal`, `relay_pipes`): on a shared terminal it could type into the caller's
-shell.
+An agent of the caller's own account shares the caller's terminal and process group, and amux
+only steps back. An agent of another account gets a PTY or pipes of its own, which are relayed: on
+a shared terminal it could type into the caller's shell.
+
+    with Foreground() as place:
+        process = spawn(...)
+        status = place.serve(process)
 """
 
 from __future__ import annotations
@@ -17,12 +20,12 @@ import termios
 import threading
 import tty
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from launcher.spawn import ExitStatus, Stdio
+from launcher.spawn import STDIO_SHARED, ExitStatus, Stdio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
     from types import FrameType
 
     from launcher.spawn import AgentProcess
@@ -31,24 +34,80 @@ CHUNK: Final = 65536
 LAST_OUTPUT: Final = 0.2
 """Seconds without output after the agent's end, before a PTY that is still open is left."""
 KEYBOARD: Final = (signal.SIGINT, signal.SIGQUIT)
+STOPPING: Final = (signal.SIGTERM, signal.SIGHUP)
+LOST: Final = ExitStatus(signal=signal.SIGKILL, lost=True)
 
 
-@contextmanager
-def keyboard_left_to_agent() -> Iterator[None]:
-    """Do nothing on INT and QUIT while the block runs; wrap spawn and foreground in it.
+class Foreground:
+    """amux's place in the caller's process group. Main thread only.
 
-    A handler that does nothing, not an ignored signal: that would be inherited, and nobody could
-    tell any more whether the caller had it ignored. Main thread only.
+    Before there is an agent, Ctrl-C, TERM and HUP end the launch. From then on Ctrl-C and
+    Ctrl-backslash are the agent's, and TERM and HUP start the stop ladder.
     """
-    before = {number: signal.getsignal(number) for number in KEYBOARD}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, _nothing)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+
+    def __init__(self) -> None:
+        self._process: AgentProcess | None = None
+        self._terminal = _Terminal()
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (*KEYBOARD, *STOPPING):
+            # What the caller had ignored (nohup) stays so, for the agent too. A handler of ours is
+            # not inherited, so nobody takes it for the caller's wish.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def serve(self, process: AgentProcess) -> ExitStatus:
+        """Serve the agent until it has ended, as its kind of stdio needs; return how it ended."""
+        self._process = process
+        if process.request.stdio is Stdio.PTY:
+            return relay_terminal(process)
+        if process.request.stdio is Stdio.PIPES:
+            return relay_pipes(process)
+        process.on_stopped(lambda _: os.kill(os.getpid(), signal.SIGTSTP))
+        status = process.wait() or LOST
+        # A killed agent had no chance to leave raw mode itself.
+        self._terminal.take_back(modes=status.signal is not None)
+        return status
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        process = self._process
+        if process is None:
+            if number == signal.SIGINT and not STDIO_SHARED.is_set():
+                raise KeyboardInterrupt
+            if number in STOPPING:
+                raise SystemExit(128 + number)
+        elif number in STOPPING:
+            process.begin_stop()
+        elif process.request.stdio is Stdio.PIPES:
+            process.signal(number)
+
+
+class _Terminal:
+    """The caller's terminal as it was before the agent had it, if stdin is one."""
+
+    def __init__(self) -> None:
+        self._modes: list[Any] | None = None
+        with contextlib.suppress(termios.error, OSError):
+            if os.tcgetpgrp(0) == os.getpgrp():
+                self._modes = termios.tcgetattr(0)
+
+    def take_back(self, *, modes: bool) -> None:
+        """Make our process group the foreground again, and with `modes` restore the modes too."""
+        if self._modes is None:
+            return
+        ttou = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        with contextlib.suppress(termios.error, OSError):
+            os.tcsetpgrp(0, os.getpgrp())
+            if modes:
+                termios.tcsetattr(0, termios.TCSADRAIN, self._modes)
+        signal.signal(signal.SIGTTOU, ttou)
 
 
 def window_size(descriptor: int = 0) -> tuple[int, int]:
@@ -60,47 +119,25 @@ def window_size(descriptor: int = 0) -> tuple[int, int]:
     return rows or 24, columns or 80
 
 
-def foreground(process: AgentProcess) -> ExitStatus:
-    """Serve the agent until it has ended, as its kind of stdio needs. Main thread only.
-
-    TERM and HUP to amux start the stop ladder. Return how the agent ended.
-    """
-    with _stop_on_signals(process):
-        if process.request.stdio is Stdio.INHERIT:
-            return attend(process)
-        if process.request.stdio is Stdio.PTY:
-            return relay_terminal(process)
-        return relay_pipes(process)
-
-
-def attend(process: AgentProcess) -> ExitStatus:
-    """Wait for an agent that has the caller's own stdio; stop when it stops itself."""
-    process.on_stopped(lambda _: os.kill(os.getpid(), signal.SIGTSTP))
-    with _terminal_kept() as restore_modes:
-        status = process.wait() or ExitStatus(signal=signal.SIGKILL, lost=True)
-        if status.signal is not None:
-            restore_modes()  # it had no chance to leave raw mode itself
-    return status
-
-
 def relay_pipes(process: AgentProcess) -> ExitStatus:
     """Copy the caller's stdin and stdout; the agent's stderr goes by `stderr_copy`."""
-    with _handling({signal.SIGINT: process.signal, signal.SIGQUIT: process.signal}):
-        threading.Thread(target=_feed, args=(process,), name="amux-stdin", daemon=True).start()
-        if process.stdout is not None:
-            while chunk := os.read(process.stdout.fileno(), CHUNK):
-                if not _write_all(1, chunk):
-                    process.stdout.close()
-                    break
-        status = process.wait()
-    return status or ExitStatus(signal=signal.SIGKILL, lost=True)
+    threading.Thread(target=_feed, args=(process,), name="amux-stdin", daemon=True).start()
+    if process.stdout is not None:
+        while chunk := os.read(process.stdout.fileno(), CHUNK):
+            if not _write_all(1, chunk):
+                process.stdout.close()
+                break
+    return process.wait() or LOST
 
 
 def relay_terminal(process: AgentProcess) -> ExitStatus:
     """Join the caller's terminal to the agent's PTY until the agent has ended."""
     relay = _TerminalRelay(process)
-    with _handling({signal.SIGWINCH: lambda _: relay.resize()}):
+    before = signal.signal(signal.SIGWINCH, lambda *_: relay.resize())
+    try:
         return relay.run()
+    finally:
+        signal.signal(signal.SIGWINCH, before)
 
 
 class _TerminalRelay:
@@ -219,56 +256,3 @@ def _write_all(descriptor: int, data: bytes) -> bool:
         except OSError:
             return False
     return True
-
-
-@contextmanager
-def _stop_on_signals(process: AgentProcess) -> Iterator[None]:
-    def stop(_: int) -> None:
-        process.begin_stop()
-
-    wanted = {
-        number: stop
-        for number in (signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    with _handling(wanted):
-        yield
-
-
-@contextmanager
-def _handling(handlers: Mapping[signal.Signals, Callable[[int], None]]) -> Iterator[None]:
-    def run(number: int, frame: FrameType | None) -> None:
-        del frame
-        handlers[signal.Signals(number)](number)
-
-    before = {number: signal.signal(number, run) for number in handlers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _terminal_kept() -> Iterator[Callable[[], None]]:
-    """Take the terminal back at the end; the yielded call restores its modes then, too."""
-    try:
-        before = termios.tcgetattr(0)
-        group = os.tcgetpgrp(0)
-    except (termios.error, OSError):
-        yield lambda: None
-        return
-    restore: list[bool] = []
-    yield lambda: restore.append(True)
-    if group != os.getpgrp():
-        return
-    ttou = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-    with contextlib.suppress(termios.error, OSError):
-        os.tcsetpgrp(0, group)
-        if restore:
-            termios.tcsetattr(0, termios.TCSADRAIN, before)
-    signal.signal(signal.SIGTTOU, ttou)
-
-
-def _nothing(number: int, frame: FrameType | None) -> None:
-    del number, frame

@@ -46,6 +46,8 @@ STDERR_TAIL: Final = 16 * 1024
 
 KEPT_IGNORED: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
 """Signals that the agent goes on ignoring where amux was started that way (nohup)."""
+STDIO_SHARED: Final = threading.Event()
+"""Set once an agent is being started on this process's own stdio: from then Ctrl-C is its own."""
 LIBRARY: Final = str(Path(shim.__file__).resolve().parent.parent)
 BOOT: Final = f"import sys; sys.path.append({LIBRARY!r}); from launcher.shim import main; main()"
 
@@ -366,6 +368,8 @@ def spawn(request: SpawnRequest) -> AgentProcess:
             "another user must not get the caller's terminal; use pipes or a new PTY"
         )
     environment = {**request.environment, MARKER: request.marker}
+    if request.stdio is Stdio.INHERIT:
+        STDIO_SHARED.set()
     ours, theirs = socket.socketpair()
     with theirs, contextlib.ExitStack() as opened:
         opened.callback(ours.close)

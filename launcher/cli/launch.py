@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +13,7 @@ import click
 
 from hub.errors import HubError
 from launcher.errors import LaunchError
-from launcher.foreground import foreground, keyboard_left_to_agent, window_size
+from launcher.foreground import Foreground, window_size
 from launcher.host import this_host
 from launcher.launch import launch
 from launcher.reconcile import recover
@@ -25,13 +23,14 @@ from providers.base import Mode
 from providers.errors import ProviderError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
+    from collections.abc import Callable
 
     from launcher.run import Run
 
 FAILED: Final = 125
 """The exit status where amux failed, as with env(1) and timeout(1); else it is the agent's own."""
+INTERRUPTED: Final = 130
+"""The exit status where Ctrl-C ended the launch before there was an agent."""
 Decorated = TypeVar("Decorated", bound="Callable[..., None]")
 
 
@@ -192,38 +191,20 @@ def _foreground(request: LaunchRequest, *, as_json: bool) -> None:
         columns=columns,
     )
     try:
-        with keyboard_left_to_agent(), _ending_on(signal.SIGTERM, signal.SIGHUP):
+        with Foreground() as place:
             host = this_host(os.environ)
             recover(host)
             with launch(request, host) as run:
                 _tell(run, as_json=as_json)
-                status = foreground(run.process)
+                status = place.serve(run.process)
     except (LaunchError, ProviderError, MaterializeError, HubError) as error:
         _refuse(error, as_json=as_json)
         sys.exit(FAILED)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     if as_json:
         _event("ended", code=status.code, signal=status.signal, session=run.report.session)
     sys.exit(status.shell)
-
-
-@contextlib.contextmanager
-def _ending_on(*signals: signal.Signals) -> Iterator[None]:
-    """Leave the block in an orderly way on a signal that comes before the agent is served."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        del frame
-        sys.exit(128 + number)
-
-    before = {
-        number: signal.signal(number, end)
-        for number in signals
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _tell(run: Run, *, as_json: bool) -> None:

@@ -6,7 +6,7 @@ import os
 import secrets
 import sys
 
-from launcher.foreground import foreground, keyboard_left_to_agent, window_size
+from launcher.foreground import Foreground, window_size
 from launcher.spawn import SpawnRequest, Stdio, spawn
 from materializer.values import Identity
 
@@ -20,7 +20,7 @@ def main() -> int:
             user="target", uid=int(uid), gid=int(uid), groups=(int(uid),), home="/", shell=""
         )
     rows, columns = window_size()
-    with keyboard_left_to_agent():
+    with Foreground() as place:
         process = spawn(
             SpawnRequest(
                 argv=tuple(command),
@@ -34,7 +34,7 @@ def main() -> int:
                 stderr_copy=2 if stdio == Stdio.PIPES else None,
             )
         )
-        status = foreground(process)
+        status = place.serve(process)
     process.close()
     return status.shell
 

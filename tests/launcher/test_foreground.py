@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pexpect
 import pytest
 
-from tests.launcher.agents_at_work import DEADLINE
+from tests.launcher.agents_at_work import DEADLINE, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -208,7 +208,9 @@ def test_term_and_hup_to_amux_end_the_agent(number: int) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(number)
-        assert process.wait(DEADLINE) == 128 + signal.SIGTERM
+        # The agent's own status; or amux's, where the signal came before it served the agent.
+        assert process.wait(DEADLINE) in {128 + signal.SIGTERM, 128 + number}
+        assert process.stdout.read() == b""
 
 
 def test_what_nohup_ignores_stays_ignored_in_the_agent() -> None:
@@ -238,3 +240,19 @@ def test_the_command_itself_hands_stdio_through_and_ends_with_the_agents_status(
     assert done.returncode == 9, done.stderr
     assert done.stdout == b"\x00\xff raw"
     assert b"err\n" in done.stderr
+
+
+def test_ctrl_c_before_there_is_an_agent_ends_the_launch(tmp_path: Path) -> None:
+    """The agent hangs on `--version`; nobody else could answer the key."""
+    agent = tmp_path / "agent"
+    agent.write_text("#!/bin/sh\necho > $0.asked\nexec sleep 1000\n", encoding="utf-8")
+    agent.chmod(0o755)
+    with subprocess.Popen(
+        [*AMUX, "launch", "pi", "--executable", str(agent)],
+        env={**ENVIRONMENT, "HOME": str(tmp_path), "AMUX_RUNS": str(tmp_path / "runs")},
+        stdin=subprocess.DEVNULL,
+        cwd=ROOT,
+    ) as process:
+        assert eventually((tmp_path / "agent.asked").exists)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE) == 130
