@@ -1,24 +1,29 @@
-"""Exchanges with a Hub: HTTP over a Unix socket by the standard library, over TLS by httpx."""
+"""Exchanges with a Hub: HTTP over a Unix socket, or over TLS by httpx."""
 
 from __future__ import annotations
 
 import contextlib
-import http.client
 from typing import TYPE_CHECKING, Final
 
 from hub.errors import HomeRefused, Unavailable
 from hub.unixsocket import connect
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Mapping
     from pathlib import Path
 
 CONNECT_SECONDS: Final = 2.0
+MAX_ANSWER_BYTES: Final = 1024 * 1024
 _HOST: Final = "localhost"
 
 
 class UnixTransport:
-    """Make a new connection for every exchange: on a Unix socket that costs microseconds."""
+    """Make a new connection for every exchange: on a Unix socket that costs microseconds.
+
+    The request and the answer are written and read here, not by `http.client`: importing that
+    takes longer than the rest of a launch's talk with the Hub.
+    """
 
     def __init__(self, path: Path, *, seconds: float) -> None:
         self._path = path
@@ -28,22 +33,55 @@ class UnixTransport:
         self, method: str, path: str, *, headers: Mapping[str, str], body: bytes | None
     ) -> tuple[int, bytes]:
         """Return status and body of the answer. Raises Unavailable."""
-        channel = _UnixConnection(self._path, seconds=self._seconds)
+        request = _request(method, path, headers, body or b"")
         try:
-            # A Hub that refuses early closes while a large body is still under way.
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                channel.request(method, path, body=body, headers={**headers, "Connection": "close"})
-            response = channel.getresponse()
-            return response.status, response.read()
-        except (OSError, http.client.HTTPException) as error:
+            with connect(self._path, seconds=CONNECT_SECONDS) as channel:
+                channel.settimeout(self._seconds)
+                # A Hub that refuses early closes while a large body is still under way.
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    channel.sendall(request)
+                return _answer(_everything(channel))
+        except (OSError, ValueError) as error:
             raise Unavailable(
                 f"the Hub at {self._path} does not answer ({_reason(error)}); see: amux hub status"
             ) from error
-        finally:
-            channel.close()
 
     def close(self) -> None:
         """Hold nothing between exchanges."""
+
+
+def _request(method: str, path: str, headers: Mapping[str, str], body: bytes) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {_HOST}", "Connection: close"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    lines.append(f"Content-Length: {len(body)}")
+    if any("\r" in line or "\n" in line for line in lines):
+        raise ValueError("a header holds a line end")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def _everything(channel: socket.socket) -> bytes:
+    """Read to the end of the connection, which the Hub closes after its answer."""
+    pieces = bytearray()
+    while piece := channel.recv(65536):
+        pieces += piece
+        if len(pieces) > MAX_ANSWER_BYTES:
+            raise ValueError("its answer is too long")
+    return bytes(pieces)
+
+
+def _answer(data: bytes) -> tuple[int, bytes]:
+    """Return status and body; raise ValueError for what is no whole answer."""
+    head, end, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    words = first.split(" ")
+    if not end or not words[0].startswith("HTTP/1.") or not words[1:2] or not words[1].isdecimal():
+        raise ValueError("its answer is no HTTP")
+    fields = {
+        name.lower(): value.strip() for name, _, value in (one.partition(":") for one in lines)
+    }
+    if fields.get("content-length") != str(len(body)):
+        raise ValueError("its answer is not whole")
+    return int(words[1]), body
 
 
 class TlsTransport:
@@ -86,24 +124,8 @@ class TlsTransport:
         self._client.close()
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    """An HTTP connection whose socket is a Unix one."""
-
-    def __init__(self, path: Path, *, seconds: float) -> None:
-        super().__init__(_HOST, timeout=seconds)
-        self._path = path
-        self._seconds = seconds
-
-    def connect(self) -> None:
-        """Connect to the socket at the path."""
-        self.sock = connect(self._path, seconds=CONNECT_SECONDS)
-        self.sock.settimeout(self._seconds)
-
-
 def _reason(error: Exception) -> str:
     """Say why without quoting a request: headers hold the credential."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    if isinstance(error, http.client.HTTPException):
-        return type(error).__name__
     return type(error).__name__ if not str(error) else str(error)
