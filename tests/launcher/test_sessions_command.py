@@ -1,0 +1,141 @@
+"""`amux sessions`: list, show, stop, prune."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from launcher.cli.sessions import command
+from launcher.processes import ProcessKey, alive
+from launcher.request import LaunchRequest
+from launcher.sessions import SessionRecord, SessionStore, State, timestamp
+from launcher.spawn import ExitStatus
+from launcher.supervisor import Supervisor
+from tests.launcher.agents_at_work import COMMAND, DEADLINE, written_pid
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "amux"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("AMUX_HOME", str(folder))
+    monkeypatch.setenv("AMUX_RUNS", str(tmp_path / "runs"))
+    return folder
+
+
+@pytest.fixture
+def store(home: Path) -> SessionStore:
+    return SessionStore(home)
+
+
+def amux(*arguments: str) -> Result:
+    return CliRunner().invoke(command, list(arguments))
+
+
+def as_json(*arguments: str) -> Any:  # noqa: ANN401  # what JSON holds
+    result = amux(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def record(store: SessionStore, **fields: Any) -> SessionRecord:  # noqa: ANN401  # any field
+    ended = SessionRecord(
+        id=store.new_id(), provider="codex", state=State.ENDED, exit_code=3, cwd="/work"
+    )
+    return store.create(replace(ended, **fields))
+
+
+def test_a_home_without_sessions_lists_none(home: Path) -> None:
+    assert home.exists()
+    assert amux("list").output == ""
+    assert as_json("list") == {"sessions": [], "damaged": []}
+
+
+def test_the_list_says_how_each_ended_and_names_the_damaged(store: SessionStore) -> None:
+    one = record(store, binding="global")
+    two = record(store, exit_code=None, exit_signal=9)
+    (store.folder / "abcd.toml").write_text("damaged", encoding="utf-8")
+    result = amux("list")
+    lines = {line.split()[0]: line for line in result.stdout.splitlines()}
+    assert "exit 3" in lines[one.id]
+    assert "global" in lines[one.id]
+    assert "signal 9" in lines[two.id]
+    assert "no memory" in lines[two.id]
+    assert "abcd.toml cannot be read" in result.stderr
+    listed = as_json("list")
+    assert {one["id"] for one in listed["sessions"]} == {one.id, two.id}
+    assert [one["id"] for one in listed["damaged"]] == ["abcd"]
+
+
+def test_a_record_is_shown_as_its_file_and_as_json(store: SessionStore) -> None:
+    one = record(store, protocol="line one\nline two\n")
+    shown = amux("show", one.id).output
+    assert SessionRecord.parse(shown) == one
+    assert as_json("show", one.id)["protocol"] == "line one\nline two\n"
+
+
+@pytest.mark.parametrize("verb", ["show", "stop"])
+def test_a_session_that_is_not_there_is_refused_in_one_sentence(home: Path, verb: str) -> None:
+    assert home.exists()
+    result = amux(verb, "abcd")
+    assert result.exit_code == 1
+    assert "there is no session abcd" in result.stderr
+
+
+def test_a_session_of_another_supervisor_is_stopped_with_all_that_it_started(
+    home: Path, tmp_path: Path
+) -> None:
+    orphan_file = tmp_path / "orphan"
+    with Supervisor(home) as supervisor:
+        session = supervisor.launch(
+            LaunchRequest(
+                provider="generic",
+                arguments=(*COMMAND, "--deaf", "--orphan", str(orphan_file)),
+                environment=dict(os.environ),
+            )
+        )
+        orphan = written_pid(orphan_file)
+        agent = ProcessKey(pid=session.pid, start=orphan.start)
+        assert as_json("list")["sessions"][0]["state"] == "running"
+        result = amux("stop", session.id)
+        assert result.exit_code == 0, result.output
+        assert session.wait(DEADLINE) == ExitStatus(signal=signal.SIGTERM)
+        assert not alive(orphan)
+        assert not alive(agent)
+        assert supervisor.record(session.id).exit_signal == signal.SIGTERM
+        assert "does not run" in amux("stop", session.id).output
+
+
+def test_pruning_forgets_old_sessions_that_ended_and_nothing_else(store: SessionStore) -> None:
+    old = record(store)
+    text = (store.folder / f"{old.id}.toml").read_text(encoding="utf-8")
+    changed = text.replace(old.updated, "2020-01-01T00:00:00.000Z")
+    (store.folder / f"{old.id}.toml").write_text(changed, encoding="utf-8")
+    new = record(store)
+    odd = record(store, id="0dd0")
+    path = store.folder / "0dd0.toml"
+    path.write_text(path.read_text("utf-8").replace(odd.updated, "once upon a time"), "utf-8")
+    (store.folder / "abcd.toml").write_text("damaged", encoding="utf-8")
+    running = record(store, state=State.RUNNING, updated=timestamp())
+    lock = store.lock(running.id)
+    assert amux("prune", "--dry-run").output == f"would forget {old.id}\n"
+    assert amux("prune").output == f"forgot {old.id}\n"
+    lock.release()
+    kept = {path.stem for path in store.folder.glob("*.toml")}
+    assert kept == {new.id, "0dd0", "abcd", running.id}
+
+
+def test_a_run_that_was_cut_off_is_settled_by_the_next_command(store: SessionStore) -> None:
+    cut = record(store, state=State.RUNNING, marker="ab" * 16, exit_code=None)
+    store.lock(cut.id).close()
+    assert as_json("show", cut.id)["state"] == "ended"
+    assert "killed" in as_json("show", cut.id)["failure"]
