@@ -46,6 +46,8 @@ def find_connection(environ: Mapping[str, str]) -> Connection:
             )
         return _read(path, environ.get(BINDING), inside=True)
     home = environ.get(HOME) or os.path.join(os.path.expanduser("~"), ".amux")
+    if not os.path.isabs(home):
+        raise Failure("no_connection", f"{HOME} is {home!r}; it has to be an absolute path.")
     return _read(os.path.join(home, "connections", "user.json"), None, inside=False)
 
 

@@ -16,7 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PAGE = 6 * 1024  # bytes of one serialised tool result
+PAGE = 6 * 1024  # bytes of one frame with a tool's result
+FRAME = 320  # bytes of them for what stands around the result's own fields
 KEPT = 32  # tokens
 LIFETIME = 300.0  # seconds
 NOTICE = (
@@ -53,7 +54,7 @@ class Pages:
 
     def _page(self, text: str, start: int) -> list[dict[str, object]]:
         whole: list[dict[str, object]] = [_block(text[start:])]
-        if _size(whole) <= PAGE:
+        if fits(whole):
             return whole
         token = os.urandom(16).hex()
         total = len(text.encode())
@@ -61,7 +62,7 @@ class Pages:
         while low < high:
             middle = (low + high + 1) // 2
             page = [_block(text[start:middle]), _notice(total, total, token)]
-            if _size(page) <= PAGE:
+            if fits(page):
                 low = middle
             else:
                 high = middle - 1
@@ -99,5 +100,6 @@ def _notice(shown: int, total: int, token: str) -> dict[str, object]:
     return _block(NOTICE.format(shown=shown, total=total, token=token))
 
 
-def _size(content: list[dict[str, object]]) -> int:
-    return len(to_json({"content": content, "isError": False}))
+def fits(content: list[dict[str, object]], structured: object = None) -> bool:
+    """Tell whether a result fits the page, as it is sent."""
+    return len(to_json({"content": content, "structuredContent": structured})) <= PAGE - FRAME

@@ -127,7 +127,9 @@ class Server:
             raise RpcError(INVALID_REQUEST, "A request's id is a string or a whole number.")
         out.expect()
         try:
-            version = modern_version(params) or self._version
+            # The handshake belongs to the older versions, whatever a client stamps on it.
+            stamped = None if method == "initialize" else modern_version(params)
+            version = stamped or self._version
             if method == "tools/call":
                 self._begin(ident, params, version, out)
                 return

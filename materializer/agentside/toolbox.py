@@ -13,7 +13,7 @@ from materializer.agentside.dialects import UNSTRUCTURED
 from materializer.agentside.errors import Failure
 from materializer.agentside.frames import INVALID_PARAMS, RpcError
 from materializer.agentside.hub import call, require_capability
-from materializer.agentside.pages import PAGE, Pages
+from materializer.agentside.pages import Pages, fits
 from materializer.agentside.streams import to_json
 from materializer.agentside.tools import CONTINUE, TOOLS, VERBS
 from materializer.agentside.transport import Exchange
@@ -80,9 +80,9 @@ class Toolbox:
         answer = call(connection, VERBS[name], arguments, exchange)
         text = to_json(answer).decode()
         if version not in UNSTRUCTURED:
-            both = {**_result(text, error=False), "structuredContent": answer}
-            if len(to_json(both)) <= PAGE:
-                return both
+            content: list[dict[str, object]] = [{"type": "text", "text": text}]
+            if fits(content, answer):
+                return {"content": content, "structuredContent": answer, "isError": False}
         return {"content": self._pages.first(text), "isError": False}
 
 

@@ -59,37 +59,47 @@ class Exchange:
         with channel:
             if self._abandoned:
                 raise Failure("unavailable", "The call was cancelled.")
+            channel.settimeout(PATIENCE)
+            stream = _Stream(channel, self._connection, began + LONGEST)
+            stream.write(_request(self._connection, method, path, host, body))
+            return _answer(stream)
+
+
+class _Stream:
+    """Bytes to and from the Hub, with the two waits of this module."""
+
+    def __init__(self, channel: socket.socket, connection: Connection, end: float) -> None:
+        self._channel = channel
+        self._connection = connection
+        self._end = end
+        self._rest = b""
+
+    def write(self, data: bytes) -> None:
+        """Send everything, or as much as the Hub takes: it may have answered already."""
+        rest = memoryview(data)
+        while rest:
             try:
-                channel.settimeout(PATIENCE)
-                channel.sendall(_request(self._connection, method, path, host, body))
-                return _answer(_Reader(channel, self._connection, began))
+                rest = rest[self._channel.send(rest) :]
+            except socket.timeout as error:
+                self._require_alive(error)
+            except (BrokenPipeError, ConnectionResetError):
+                return
+
+    def more(self) -> bool:
+        """Wait for more bytes; return False at the end of the stream."""
+        while time.monotonic() < self._end:
+            try:
+                piece = self._channel.recv(65536)
+            except socket.timeout as error:
+                self._require_alive(error)
+                continue
             except OSError as error:
                 raise Failure(
                     "unavailable", f"The Hub ended the connection ({error}).{UNCERTAIN}"
                 ) from error
-
-
-class _Reader:
-    """Bytes from the Hub, with the two waits of this module."""
-
-    def __init__(self, channel: socket.socket, connection: Connection, began: float) -> None:
-        self._channel = channel
-        self._connection = connection
-        self._began = began
-        self._rest = b""
-
-    def more(self) -> bool:
-        """Wait for more bytes; return False at the end of the stream."""
-        while True:
-            try:
-                piece = self._channel.recv(65536)
-            except socket.timeout as error:
-                late = time.monotonic() - self._began > LONGEST
-                if late or not _alive(self._connection):
-                    raise Failure("unavailable", f"The Hub does not answer.{UNCERTAIN}") from error
-                continue
             self._rest += piece
             return piece != b""
+        raise self._silent()
 
     def until(self, mark: bytes) -> bytes:
         """Return everything before `mark`, and step over it."""
@@ -116,6 +126,14 @@ class _Reader:
                 raise _garbled()
         return self._rest
 
+    def _require_alive(self, error: OSError) -> None:
+        if time.monotonic() > self._end or not _alive(self._connection):
+            raise self._silent() from error
+
+    @staticmethod
+    def _silent() -> Failure:
+        return Failure("unavailable", f"The Hub does not answer.{UNCERTAIN}")
+
 
 def _request(connection: Connection, method: str, path: str, host: str, body: bytes) -> bytes:
     lines = [
@@ -133,10 +151,10 @@ def _request(connection: Connection, method: str, path: str, host: str, body: by
     return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii") + body
 
 
-def _answer(reader: _Reader) -> tuple[int, bytes]:
+def _answer(stream: _Stream) -> tuple[int, bytes]:
     status = 0
     while status < 200:  # noqa: PLR2004  # 1xx answers announce the real one
-        head = reader.until(b"\r\n\r\n").decode("latin-1").split("\r\n")
+        head = stream.until(b"\r\n\r\n").decode("latin-1").split("\r\n")
         words = head[0].split(" ")
         if not words[0].startswith("HTTP/1.") or len(words) < 2 or not words[1].isdigit():  # noqa: PLR2004
             raise _garbled()
@@ -146,28 +164,28 @@ def _answer(reader: _Reader) -> tuple[int, bytes]:
         name, _, value = line.partition(":")
         headers[name.strip().lower()] = value.strip()
     if headers.get("transfer-encoding", "").lower() == "chunked":
-        return status, _chunks(reader)
+        return status, _chunks(stream)
     length = headers.get("content-length")
     if length is None:
-        return status, reader.everything()
+        return status, stream.everything()
     if not length.isdigit():
         raise _garbled()
-    return status, reader.exactly(int(length))
+    return status, stream.exactly(int(length))
 
 
-def _chunks(reader: _Reader) -> bytes:
+def _chunks(stream: _Stream) -> bytes:
     found = b""
     while len(found) <= MAX_ANSWER:
         try:
-            size = int(reader.until(b"\r\n").partition(b";")[0], 16)
+            size = int(stream.until(b"\r\n").partition(b";")[0], 16)
         except ValueError as error:
             raise _garbled() from error
         if size < 0:
             raise _garbled()
         if size == 0:
             return found
-        found += reader.exactly(size)
-        reader.exactly(2)
+        found += stream.exactly(size)
+        stream.exactly(2)
     raise _garbled()
 
 

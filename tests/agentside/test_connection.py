@@ -111,6 +111,14 @@ def test_a_connection_file_that_is_not_mine_to_read_is_refused(side: Side, home:
     assert side.memory("show", "MEMORY.md").returncode == 4
 
 
+def test_a_home_relative_to_wherever_the_agent_is_is_refused(
+    side: Side, hub: ScriptedHub, home: Path
+) -> None:
+    done = side.memory("show", "MEMORY.md", env={"AMUX_HOME": home.name})
+    assert (done.returncode, error_of(done)["code"]) == (4, "no_connection")
+    assert hub.asked == []
+
+
 def test_without_any_connection_the_caller_is_told_how_to_get_one(side: Side, home: Path) -> None:
     (home / "connections/user.json").unlink()
     done = side.memory("show", "MEMORY.md")

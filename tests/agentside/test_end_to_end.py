@@ -91,6 +91,8 @@ REFUSED: tuple[tuple[tuple[str, ...], str, int, str], ...] = (
         6,
         "rejected_content",
     ),
+    (("upsert", "a.md", "--expected-revision", "absent"), "x" * 70_000, 6, "limit_exceeded"),
+    (("upsert", "a.md", "--expected-revision", "absent"), "x" * 900_000, 6, "limit_exceeded"),
     (("export", "a.md"), "", 6, "not_found"),
 )
 

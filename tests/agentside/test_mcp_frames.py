@@ -60,6 +60,13 @@ def test_a_stateless_client_needs_no_handshake(session: McpSession, hub: Scripte
     assert "get" in hub.paths()
 
 
+def test_a_handshake_stays_one_whatever_is_stamped_on_it(session: McpSession) -> None:
+    params = {"protocolVersion": "2025-06-18", "_meta": MODERN}
+    result = session.ask("initialize", params)["result"]
+    assert result["protocolVersion"] == "2025-06-18"
+    assert "resultType" not in result
+
+
 def test_a_stateless_request_of_an_unknown_version_is_told_which_there_are(
     session: McpSession,
 ) -> None:
@@ -96,7 +103,7 @@ def test_an_unknown_method_answers_32601_and_the_server_goes_on(
     assert session.ask("ping")["result"] == {}
 
 
-@pytest.mark.parametrize("method", ["ping", "initialize", "logging/setLevel"])
+@pytest.mark.parametrize("method", ["ping", "logging/setLevel"])
 def test_a_method_that_the_stateless_version_took_out_is_unknown_there(
     session: McpSession, method: str
 ) -> None:

@@ -137,6 +137,53 @@ def test_an_answer_that_is_not_the_hubs_is_an_error_and_no_traceback(
     assert error_of(done)["message"]
 
 
+def test_a_hub_that_answers_before_it_has_read_the_request_is_heard(
+    side: Side, tmp_path: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "hub.sock"))
+        listener.listen(8)
+
+        def refuse() -> None:
+            channel, _ = listener.accept()
+            with channel:
+                channel.sendall(http(413, b'{"error":{"code":"limit_exceeded","message":"m"}}'))
+                channel.shutdown(socket.SHUT_RDWR)
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        text = b"x" * 900_000
+        done = side.memory("upsert", "a.md", "--expected-revision", "absent", stdin=text)
+        thread.join(20)
+    assert (done.returncode, error_of(done)["code"]) == (6, "limit_exceeded")
+
+
+def test_a_slow_reader_that_is_alive_gets_the_whole_request(side: Side, tmp_path: Path) -> None:
+    healthy = threading.Event()
+    received = bytearray()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "hub.sock"))
+        listener.listen(8)
+
+        def serve() -> None:
+            first, _ = listener.accept()
+            second, _ = listener.accept()  # the question for its health
+            with first, second:
+                second.sendall(http(200, b"{}"))
+                healthy.set()
+                while len(received) < 900_000:
+                    received.extend(first.recv(65536))
+                first.sendall(http(200, b'{"path":"a.md"}'))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        text = b"x" * 900_000
+        done = side.memory("upsert", "a.md", "--expected-revision", "absent", stdin=text)
+        thread.join(20)
+    assert healthy.is_set()
+    assert done.returncode == 0
+
+
 def test_a_socket_path_longer_than_an_address_is_reached(side: Side, home: Path) -> None:
     folder = home / ("d" * 120)
     folder.mkdir()
