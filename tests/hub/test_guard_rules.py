@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fixtures.keyshapes import grow
-from fixtures.memories import open_memory
+from fixtures.memory import open_memory
 from hub.errors import RejectedContent
 from hub.guard import Finding, inspect
 from hub.guard.engine import RULES

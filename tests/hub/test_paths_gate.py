@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.memories import Memory, open_memory
+from fixtures.memory import Memory, open_memory
 from hub.durable import FileSystem
 from hub.errors import InvalidPath, StorageFailed
 from hub.limits import Limits

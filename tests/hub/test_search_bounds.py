@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.memories import Memory, open_memory
+from fixtures.memory import Memory, open_memory
 from hub.durable import FileSystem
 from hub.limits import Limits
 from hub.wire import encode

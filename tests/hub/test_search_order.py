@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fixtures.memories import Memory, open_memory
+from fixtures.memory import Memory, open_memory
 from hub.errors import InvalidRequest, LimitExceeded
 from hub.search import best_line
 from hub.wire import encode

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fixtures.memories import Memory, open_memory
+from fixtures.memory import Memory, open_memory
 from hub.errors import Conflict, InvalidPath, LimitExceeded
 from hub.limits import Limits
 from hub.values import ABSENT, Scope

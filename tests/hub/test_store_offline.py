@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fixtures.memories import open_memory
+from fixtures.memory import open_memory
 from hub.errors import Conflict, HubError, InvalidPath, LimitExceeded, Undecodable
 
 if TYPE_CHECKING:

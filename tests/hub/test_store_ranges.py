@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fixtures.memories import Memory, open_memory
+from fixtures.memory import Memory, open_memory
 from hub.documents import BOM, Document
 from hub.errors import InvalidRequest
 from hub.fragments import count_lines, fragment

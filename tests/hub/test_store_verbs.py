@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fixtures.memories import Memory, open_memory
+from fixtures.memory import Memory, open_memory
 from hub.errors import Conflict, HubError, InvalidRequest, LimitExceeded, RejectedContent
 from hub.limits import Limits
 from hub.values import ABSENT
