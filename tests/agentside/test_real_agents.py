@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS, pinned
+from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS, PI_VERSIONS, pinned
 from launcher.probe.model import Call, Say, ScriptedModel
-from launcher.probe.stage import STAGES
+from launcher.probe.stage import MODEL, STAGES
 from launcher.protocol import render
 from tests.agentside.side import SYSTEM
 
@@ -165,3 +165,60 @@ def test_inside_codexs_own_sandbox_the_command_says_so_within_two_seconds(
     assert done.stdout.startswith(b"5 True "), done.stderr
     assert b"sandbox without network" in done.stdout
     assert b"amux_memory_search" in done.stdout
+
+
+UPSERT = '"$AMUX_CLI" memory upsert tea.md --expected-revision absent'
+COMMANDS = (
+    "amux memory show MEMORY.md",
+    f"printf '# Tea\\n记忆 green\\n' | {UPSERT}",
+    "amux memory search GREEN 记忆",
+    'amux memory forget tea.md --expected-revision 0; echo "status $?"',
+    """R=$("$AMUX_CLI" memory export tea.md | sha256sum | cut -d" " -f1)
+amux memory forget tea.md --expected-revision $R""",
+)
+
+
+@pytest.mark.agents
+@pytest.mark.parametrize("version", PI_VERSIONS)
+def test_the_real_pi_reaches_memory_by_the_commands_in_the_protocol(
+    real_hub: RealHub, onefile: Path, tmp_path: Path, version: str
+) -> None:
+    for command in ("show", "upsert", "search", "forget"):
+        assert f"`amux memory {command} " in render("cli").text
+    seen: list[str] = []
+
+    def mind(turn: Turn) -> Answer:
+        shell = turn.tool("bash")
+        if shell is None:
+            return Say("a request of the agent's own")
+        seen[:] = [result.text for result in turn.results]
+        if len(seen) == len(COMMANDS):
+            return Say("all done")
+        return Call(shell, {"command": COMMANDS[len(seen)]})
+
+    agent = pinned("pi", version)
+    with ScriptedModel(mind) as model:
+        environ = {
+            **STAGES["pi"](tmp_path / "home", model.url, path=f"{onefile.parent}:{agent.path}"),
+            **real_hub.open_launch("launch-1", tmp_path),
+            "AMUX_CLI": str(onefile),
+        }
+        done = subprocess.run(
+            [str(agent.executable), "--provider", "scripted", "--model", MODEL, "-p", "hello"],
+            env=environ,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=120,
+        )
+        assert model.failures == []
+    assert done.returncode == 0, done.stderr
+    assert b"all done" in done.stdout
+    missing, written, found, refused, gone = seen
+    assert json.loads(missing)["exists"] is False
+    assert json.loads(written)["unchanged"] is False
+    assert json.loads(found)["matches"][0]["path"] == "tea.md"
+    assert '"code":"invalid_request"' in refused
+    assert "status 2" in refused
+    assert json.loads(gone)["already_absent"] is False
