@@ -317,27 +317,54 @@ class JsonRpcChannel(JsonLinesChannel):
 
     def request(self, method: str, params: JsonObject, *, deadline: float) -> JsonObject:
         """Send a request and return its result; raise AnswerError, ChannelError or AgentFailed."""
-        if self.controls is not None:
-            params = self.controls.before(method, params)
+        (answer,) = self.request_all(((method, params),), deadline=deadline)
+        if isinstance(answer, RequestRefused):
+            raise answer
+        return answer
+
+    def request_all(
+        self, calls: Sequence[tuple[str, JsonObject]], *, deadline: float
+    ) -> tuple[JsonObject | RequestRefused, ...]:
+        """Send every request at once; return each result, or its refusal, in the same order.
+
+        Raises ChannelError or AgentFailed.
+        """
         until = time.monotonic() + deadline
+        controls = self.controls
+        if controls is not None:
+            calls = [(method, controls.before(method, params)) for method, params in calls]
         with self._changed:
-            self._identifier += 1
-            identifier = self._identifier
-            self._waiting.add(identifier)
+            first = self._identifier + 1
+            self._identifier += len(calls)
+            identifiers = range(first, self._identifier + 1)
+            self._waiting.update(identifiers)
         try:
-            self._write(_dump({"id": identifier, "method": method, "params": params}), deadline)
-            answer = self._await(identifier, method, until, deadline)
+            frames = [
+                _dump({"id": identifier, "method": method, "params": params})
+                for identifier, (method, params) in zip(identifiers, calls, strict=True)
+            ]
+            for frame in frames:
+                self._write(frame, max(0.0, until - time.monotonic()))
+            found = [
+                self._result(self._await(identifier, method, until, deadline), method)
+                for identifier, (method, _) in zip(identifiers, calls, strict=True)
+            ]
         finally:
             with self._changed:
-                self._waiting.discard(identifier)
-                self._answers.pop(identifier, None)
+                for identifier in identifiers:
+                    self._waiting.discard(identifier)
+                    self._answers.pop(identifier, None)
+        if controls is not None:
+            for (method, _), answer in zip(calls, found, strict=True):
+                if not isinstance(answer, RequestRefused):
+                    controls.after(method, answer)
+        return tuple(found)
+
+    def _result(self, answer: JsonObject, method: str) -> JsonObject | RequestRefused:
         if "error" in answer:
-            raise AnswerError(method, answer["error"])
+            return AnswerError(method, answer["error"])
         result = answer.get("result")
-        found = result if isinstance(result, dict) else {"result": result}
-        if self.controls is not None:
-            self.controls.after(method, found)
-        return found
+        return result if isinstance(result, dict) else {"result": result}
 
     def send(self, message: JsonObject) -> None:
         """Send one message; `controls` see its parameters, but not its result."""

@@ -18,12 +18,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from materializer.values import PlannedFile
+    from providers.errors import RequestRefused
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -223,6 +224,17 @@ class Channel(Protocol):
 
     def put_back(self, messages: Sequence[JsonObject]) -> None:
         """Give back messages that were received and are somebody else's; they come next again."""
+        ...
+
+
+@runtime_checkable
+class PipelinedChannel(Channel, Protocol):
+    """A channel that can have several requests under way."""
+
+    def request_all(
+        self, calls: Sequence[tuple[str, JsonObject]], *, deadline: float
+    ) -> tuple[JsonObject | RequestRefused, ...]:
+        """Send every request at once; return each result, or its refusal, in the same order."""
         ...
 
 

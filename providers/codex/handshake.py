@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from providers.base import Confirmed, Evidence, Tools
+from providers.base import Confirmed, Evidence, PipelinedChannel, Tools
 from providers.codex import config, flags, threads
 from providers.errors import NotConfirmed, RequestRefused, UnsupportedVersion
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from providers.base import AgentRequest, Channel, Grant, JsonObject
 
+Call: TypeAlias = "tuple[str, JsonObject]"
 CLIENT: Final = {"name": "amux", "title": "amux", "version": "0.1.0"}
 THREAD_CONFIG: Final = "thread-config"
 ANSWER_SECONDS: Final = 20.0
@@ -68,14 +71,16 @@ def merged(answer: JsonObject, grant: Grant) -> str:
     return config.merge(config.developer_instructions(answer), grant.protocol)
 
 
-def hook_warnings(channel: Channel, request: AgentRequest) -> tuple[str, ...]:
+def _hook_list(request: AgentRequest) -> Call:
+    return "hooks/list", {"cwds": [request.cwd]}
+
+
+def _hook_warnings(request: AgentRequest, answer: JsonObject | RequestRefused) -> tuple[str, ...]:
     """Name each hook that is active for the launch: a hook can keep a memory of its own.
 
     A command's words after the first are left out, since they may hold a credential.
     """
-    try:
-        answer = channel.request("hooks/list", {"cwds": [request.cwd]}, deadline=ANSWER_SECONDS)
-    except RequestRefused:
+    if isinstance(answer, RequestRefused):
         return (f"Codex {request.version} does not list its hooks; they may keep other memories",)
     found: list[str] = []
     for place in answer.get("data") or []:
@@ -115,44 +120,68 @@ def open_thread(channel: Channel, request: AgentRequest, instructions: str | Non
 
 def disable_memory_mode(channel: Channel, request: AgentRequest, native_id: str) -> Evidence:
     """Store in Codex's own state that this thread gives no native memories."""
-    parameters: JsonObject = {"threadId": native_id, "mode": "disabled"}
-    try:
-        channel.request("thread/memoryMode/set", parameters, deadline=ANSWER_SECONDS)
-    except RequestRefused as error:
-        if "unknown variant" in error.answer:
+    (answer,) = _ask_all(channel, (_memory_mode(native_id),))
+    return _mode_evidence(request, answer)
+
+
+def _memory_mode(native_id: str) -> Call:
+    return threads.MEMORY_MODE, {"threadId": native_id, "mode": "disabled"}
+
+
+def _mode_evidence(request: AgentRequest, answer: JsonObject | RequestRefused) -> Evidence:
+    if isinstance(answer, RequestRefused):
+        if "unknown variant" in answer.answer:
             raise UnsupportedVersion(
                 f"Codex {request.version} has no thread/memoryMode/set, so its native memory "
                 "cannot be switched off for a thread; install a newer one"
-            ) from error
+            ) from answer
         raise NotConfirmed(
             f"Codex {request.version} refused to switch native memory off for this thread",
-            answer=error.answer,
-        ) from error
-    return Evidence(control="memoryMode", observed="disabled", source="thread/memoryMode/set")
+            answer=answer.answer,
+        ) from answer
+    return Evidence(control="memoryMode", observed="disabled", source=threads.MEMORY_MODE)
 
 
-def tools_evidence(channel: Channel, native_id: str) -> tuple[Evidence, tuple[str, ...]]:
-    """Return which memory tools really loaded, and a warning where some did not."""
+def _tool_list(native_id: str) -> Call:
     parameters: JsonObject = {
         "threadId": native_id,
         "serverName": flags.SERVER,
         "detail": "toolsAndAuthOnly",
     }
-    answer = channel.request("mcpServerStatus/list", parameters, deadline=START_SECONDS)
+    return "mcpServerStatus/list", parameters
+
+
+def _tools_evidence(answer: JsonObject | RequestRefused) -> tuple[Evidence, tuple[str, ...]]:
+    """Return which memory tools really loaded, and a warning where some did not."""
     loaded: set[str] = set()
-    for entry in answer.get("data") or []:
-        if entry.get("name") == flags.SERVER:
-            loaded |= set(entry.get("tools") or {})
+    if not isinstance(answer, RequestRefused):
+        for entry in answer.get("data") or []:
+            if entry.get("name") == flags.SERVER:
+                loaded |= set(entry.get("tools") or {})
     missing = [name for name in flags.TOOL_NAMES if name not in loaded]
     seen = ", ".join(name for name in flags.TOOL_NAMES if name in loaded) or "none"
     evidence = Evidence(control="memory tools", observed=seen, source="mcpServerStatus/list")
     if not missing:
         return evidence, ()
-    warning = (
-        f"Codex did not load {', '.join(missing)} of the memory server; "
-        "look for an allow-list of MCP servers in requirements.toml"
+    why = (
+        f"Codex says: {answer.answer}"
+        if isinstance(answer, RequestRefused)
+        else "look for an allow-list of MCP servers in requirements.toml"
     )
-    return evidence, (warning,)
+    return evidence, (f"Codex did not load {', '.join(missing)} of the memory server; {why}",)
+
+
+def _ask_all(channel: Channel, calls: Sequence[Call]) -> tuple[JsonObject | RequestRefused, ...]:
+    """Ask at once where the channel can: a slow answer then hides the others' time."""
+    if isinstance(channel, PipelinedChannel):
+        return channel.request_all(calls, deadline=START_SECONDS)
+    answers: list[JsonObject | RequestRefused] = []
+    for method, parameters in calls:
+        try:
+            answers.append(channel.request(method, parameters, deadline=START_SECONDS))
+        except RequestRefused as error:
+            answers.append(error)
+    return tuple(answers)
 
 
 def control(channel: Channel, request: AgentRequest, grant: Grant | None) -> Confirmed:
@@ -165,17 +194,20 @@ def control(channel: Channel, request: AgentRequest, grant: Grant | None) -> Con
     warnings = config_warnings(answer, grant)
     instructions = merged(answer, grant)
     native_id = open_thread(channel, request, instructions)
-    mode = disable_memory_mode(channel, request, native_id)
-    evidence = (*evidence, *off, mode)
+    calls = [_memory_mode(native_id), _hook_list(request)]
     if grant.tools is Tools.MCP:
-        tools, dropped = tools_evidence(channel, native_id)
-        evidence = (*evidence, tools)
+        calls.append(_tool_list(native_id))
+    mode, hooks, *tools = _ask_all(channel, calls)
+    evidence = (*evidence, *off, _mode_evidence(request, mode))
+    for one in tools:
+        seen, dropped = _tools_evidence(one)
+        evidence = (*evidence, seen)
         warnings += dropped
     return Confirmed(
         evidence=evidence,
         instructions=instructions,
         native_id=native_id,
-        warnings=warnings + hook_warnings(channel, request),
+        warnings=warnings + _hook_warnings(request, hooks),
     )
 
 
@@ -185,10 +217,11 @@ def confirm(channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
     answer = read_config(channel, request)
     off = config.off_evidence(answer, "config/read, pre-flight")
     config.check_not_pinned(answer)
+    (hooks,) = _ask_all(channel, (_hook_list(request),))
     return Confirmed(
         evidence=(*evidence, *off),
         instructions=merged(answer, grant),
-        warnings=config_warnings(answer, grant) + hook_warnings(channel, request),
+        warnings=config_warnings(answer, grant) + _hook_warnings(request, hooks),
     )
 
 
@@ -251,14 +284,16 @@ def _settle_resumed(
 
 
 def _settle(channel: Channel, request: AgentRequest, grant: Grant, native_id: str) -> Confirmed:
-    try:
-        mode = disable_memory_mode(channel, request, native_id)
-    except NotConfirmed as error:
-        if "ephemeral" not in error.answer:
-            raise
+    calls = [_memory_mode(native_id)]
+    if grant.tools is Tools.MCP:
+        calls.append(_tool_list(native_id))
+    answer, *tools = _ask_all(channel, calls)
+    if isinstance(answer, RequestRefused) and "ephemeral" in answer.answer:
         # A side conversation is never stored, so it has no stored mode either.
         return Confirmed(native_id=native_id)
-    if grant.tools is not Tools.MCP:
-        return Confirmed(evidence=(mode,), native_id=native_id)
-    tools, warnings = tools_evidence(channel, native_id)
-    return Confirmed(evidence=(mode, tools), native_id=native_id, warnings=warnings)
+    evidence: tuple[Evidence, ...] = (_mode_evidence(request, answer),)
+    warnings: tuple[str, ...] = ()
+    for one in tools:
+        seen, warnings = _tools_evidence(one)
+        evidence = (*evidence, seen)
+    return Confirmed(evidence=evidence, native_id=native_id, warnings=warnings)
