@@ -13,18 +13,34 @@ if TYPE_CHECKING:
     from launcher.host import Host, this_host
     from launcher.report import LaunchReport
     from launcher.request import LaunchRequest, Provision
-    from launcher.run import Run
+    from launcher.supervisor import Event, EventKind, Session, Supervisor
+    from providers.base import Mode
 
 _HOMES: Final = {
-    "Host": "host",
-    "LaunchReport": "report",
-    "LaunchRequest": "request",
-    "Provision": "request",
-    "Run": "run",
-    "this_host": "host",
+    "Event": "launcher.supervisor",
+    "EventKind": "launcher.supervisor",
+    "Host": "launcher.host",
+    "LaunchReport": "launcher.report",
+    "LaunchRequest": "launcher.request",
+    "Mode": "providers.base",
+    "Provision": "launcher.request",
+    "Session": "launcher.supervisor",
+    "Supervisor": "launcher.supervisor",
+    "this_host": "launcher.host",
 }
 
-__all__ = ["Host", "LaunchReport", "LaunchRequest", "Provision", "Run", "this_host"]
+__all__ = [
+    "Event",
+    "EventKind",
+    "Host",
+    "LaunchReport",
+    "LaunchRequest",
+    "Mode",
+    "Provision",
+    "Session",
+    "Supervisor",
+    "this_host",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -32,4 +48,4 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    return getattr(importlib.import_module(f"launcher.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(_HOMES[name]), name)
