@@ -68,9 +68,18 @@ def open_private_folder(path: Path) -> Path:
 def open_passable_folder(path: Path) -> Path:
     """Make or check a folder of ours, mode 0711 when made, that a target user can pass through.
 
-    Raises HomeRefused when somebody else owns it or may write in it.
+    Raises HomeRefused when somebody else owns it or may write in it, or could put another
+    folder in its place.
     """
     _make_folder(path, PASSABLE_FOLDER)
+    for parent in path.parents:
+        info = parent.stat()
+        shared = info.st_mode & _OTHERS_WRITE and not info.st_mode & stat.S_ISVTX
+        if info.st_uid not in {0, os.geteuid()} or shared:
+            raise HomeRefused(
+                f"{parent} is owned or writable by others, who could replace {path}; "
+                "set AMUX_RUNS to a folder below ones that only you or root can change"
+            )
     return path
 
 

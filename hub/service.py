@@ -20,6 +20,7 @@ from hub.errors import (
     Forbidden,
     IdentityRefused,
     InvalidRequest,
+    LimitExceeded,
     MemoryDisabled,
     StorageFailed,
 )
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         Written,
     )
 
+MOST_LAUNCHES: Final = 10_000
 ADMIN_KEY: Final = "memory.enabled"
 _LAUNCH_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -139,10 +141,12 @@ class HubService:
         self.check_runtime(caller)
         owner = self._owner(caller, principal, binding)
         with self._opening:
-            self._own_lease(caller, launch_id)
+            old = self._own_lease(caller, launch_id)
             if binding is None and not self.settings.memory_enabled:
                 raise MemoryDisabled("memory is switched off on this Hub: no new binding is given")
             _check_launch_id(launch_id)
+            if old is None:
+                self._check_count(caller)
             token = tokens.make("agent")
             lease = Launch(
                 id=launch_id,
@@ -241,10 +245,10 @@ class HubService:
         """Return the scope that the policy gives to a Principal; never global by default."""
         if self.settings.memory_isolation == "none":
             return Scope()
-        if principal is None or principal not in self._principals():
-            raise Forbidden(
-                "this credential has no known Principal, and memory here is per Principal"
-            )
+        if principal is None:
+            raise Forbidden("memory here is per Principal, and this call names and has none")
+        if principal not in self._principals():
+            raise Forbidden("memory here is per Principal, and the Hub no longer knows this one")
         return Scope(principal)
 
     def _owner(self, caller: Caller, name: str | None, binding: str | None) -> str | None:
@@ -302,6 +306,16 @@ class HubService:
         if lease.runtime in self.registry.credentials.current():
             raise Forbidden("this launch belongs to another runtime")
         return lease
+
+    def _check_count(self, caller: Caller) -> None:
+        count = self.registry.launches.count(caller.credential_id)
+        if count >= MOST_LAUNCHES:
+            raise LimitExceeded(
+                f"this runtime has {count} open launches; end some of them first",
+                limit="launches",
+                maximum=MOST_LAUNCHES,
+                size=count + 1,
+            )
 
     def _save(self, lease: Launch) -> None:
         try:

@@ -68,6 +68,10 @@ class LaunchBook:
         """Return the lease of this launch, also when its time is over."""
         return self._by_id.get(launch_id)
 
+    def count(self, runtime: str) -> int:
+        """Return how many leases this runtime credential has."""
+        return sum(launch.runtime == runtime for launch in list(self._by_id.values()))
+
     def by_credential(self, credential_id: str) -> Launch | None:
         """Return the lease whose current `agent` credential has this id."""
         return self._by_credential.get(credential_id)

@@ -18,6 +18,7 @@ from hub.errors import HubError, InvalidRequest, Unauthenticated
 from hub.limits import Limits
 from hub.server import requests as parse
 from hub.server.gate import Gate
+from hub.server.turns import PER_CREDENTIAL, WAITING, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,6 +69,7 @@ class HubApp:
         self._door = door
         self._workers = workers
         self._bodies = bodies
+        self._calls = Turns(PER_CREDENTIAL, waiting=WAITING)
 
     def asgi(self, *, hosts: frozenset[str]) -> ASGIApp:
         """Return the application behind the gate that checks Host and Origin."""
@@ -131,20 +133,24 @@ class HubApp:
     ) -> Response:
         caller = self._caller(request)
         scope = self._service.scope(caller, request.headers.get(BINDING_HEADER))
-        asked = decode(await self._bodies.read(request))
-        return _raw(await self._workers.run(lambda: wire.encode(verb(scope, asked)), scope=scope))
+        async with self._calls.turn(caller.credential_id):
+            asked = decode(await self._bodies.read(request))
+            data = await self._workers.run(lambda: wire.encode(verb(scope, asked)), scope=scope)
+        return _raw(data)
 
     async def _launch(self, request: Request) -> Response:
         caller = self._caller(request)
         self._service.check_runtime(caller)
         launch = request.path_params["launch"]
-        principal, binding, renew = parse.launch_request(await self._bodies.read(request))
-        if renew:
-            grant = await self._workers.run(lambda: self._service.renew_launch(caller, launch))
-        else:
+        async with self._calls.turn(caller.credential_id):
+            principal, binding, renew = parse.launch_request(await self._bodies.read(request))
             grant = await self._workers.run(
-                lambda: self._service.open_launch(
-                    caller, launch, principal=principal, binding=binding
+                lambda: (
+                    self._service.renew_launch(caller, launch)
+                    if renew
+                    else self._service.open_launch(
+                        caller, launch, principal=principal, binding=binding
+                    )
                 )
             )
         return _json(_grant(grant))

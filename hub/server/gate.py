@@ -25,6 +25,7 @@ _CALLS: Final = frozenset(
         "/v1/system/config",
     }
 )
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
 
 
 class Gate:
@@ -73,7 +74,7 @@ class Gate:
             path = "/v1/launches/…" if path.startswith("/v1/launches/") else "?"
         fields: dict[str, object] = {
             "door": self._door.value,
-            "method": scope["method"] if scope["method"].isalpha() else "?",
+            "method": scope["method"] if scope["method"] in _METHODS else "?",
             "call": path,
             "status": status,
             "code": state.get("code"),

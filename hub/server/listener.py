@@ -25,7 +25,7 @@ from hub.errors import HomeRefused
 from hub.unixsocket import LONGEST_PATH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from starlette.types import ASGIApp
@@ -34,12 +34,14 @@ HEAD_SECONDS: Final = 10.0
 KEEP_ALIVE_SECONDS: Final = 30
 UNREAD_SECONDS: Final = 30.0
 HANDSHAKE_SECONDS: Final = 10.0
+ACCEPT_PAUSE: Final = 0.1
+MUTE_SECONDS: Final = 1.0
 GRACE_SECONDS: Final = 15
 HEAD_BYTES: Final = 16 * 1024
 # A chunked body with its framing; chunks of one byte would cost a second of work per MiB.
 CHUNKED_BYTES: Final = 640 * 1024
 MOST_CONNECTIONS: Final = 4096
-BACKLOG: Final = 512
+BACKLOG: Final = 4096
 _OWN_FILES: Final = 256
 
 
@@ -58,8 +60,8 @@ class BoundedProtocol(H11Protocol):
         self._head_timer = self.loop.call_later(HEAD_SECONDS, self.cut)
         if len(self.connections) > most_connections():
             peers = [peer for peer in self.connections if isinstance(peer, BoundedProtocol)]
-            idle = [peer for peer in peers if not peer.in_call]
-            min(idle, key=lambda peer: peer.born, default=self).cut()
+            spare = [peer for peer in peers if not peer.known]
+            min(spare, key=lambda peer: peer.born, default=self).cut()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers."""
@@ -129,6 +131,16 @@ class BoundedProtocol(H11Protocol):
         cycle: object = self.cycle  # None before the first request, whatever uvicorn declares
         return cycle is not None and not self.cycle.response_complete
 
+    @property
+    def known(self) -> bool:
+        """Say whether a call of an authenticated caller is under way."""
+        return self.in_call and "caller" in self.scope["state"]
+
+    @property
+    def unread(self) -> bool:
+        """Say whether the client leaves an answer unread."""
+        return self.transport.get_write_buffer_size() > 0
+
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
@@ -166,11 +178,15 @@ class Listener(uvicorn.Server):
         self._bound = bound
         self._tls = tls
         self._stop = asyncio.Event()
+        self._accepting: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """Stop listening and let the calls in flight finish."""
+        """Stop listening and let the calls in flight finish; who does not read is cut."""
         self.should_exit = True
         self._stop.set()
+        if self._accepting is not None:
+            self._accepting.cancel()
+        asyncio.get_running_loop().call_later(MUTE_SECONDS, self._cut_mute)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen on our own socket, with our own TLS context."""
@@ -180,16 +196,42 @@ class Listener(uvicorn.Server):
         def connection() -> asyncio.Protocol:
             return BoundedProtocol(self.config, self.server_state, {}, loop)
 
-        self.servers = [
-            await loop.create_server(
-                connection,
-                sock=self._bound,
-                ssl=self._tls,
-                backlog=BACKLOG,
-                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS,
-            )
-        ]
+        self.servers = []
+        if self._tls is None:
+            server = await loop.create_server(connection, sock=self._bound, backlog=BACKLOG)
+            self.servers.append(server)
+        else:
+            self._accepting = loop.create_task(self._accept(connection, self._tls))
         self.started = True
+
+    async def _accept(
+        self, connection: Callable[[], asyncio.Protocol], tls: ssl.SSLContext
+    ) -> None:
+        """Take TCP connections; too many without a handshake, and the oldest makes room.
+
+        asyncio's own server has no such bound, and its half-open connections would take
+        the descriptors of the Unix sockets too.
+        """
+        loop = asyncio.get_running_loop()
+        shaking: dict[asyncio.Task[None], None] = {}
+        async with asyncio.TaskGroup() as group:
+            while True:
+                try:
+                    channel, _ = await loop.sock_accept(self._bound)
+                except OSError:
+                    # Out of descriptors, or the client is gone already.
+                    await asyncio.sleep(ACCEPT_PAUSE)
+                    continue
+                if len(shaking) >= most_connections():
+                    next(iter(shaking)).cancel()
+                task = group.create_task(_shake_hands(channel, connection, tls))
+                shaking[task] = None
+                task.add_done_callback(shaking.pop)
+
+    def _cut_mute(self) -> None:
+        for peer in list(self.server_state.connections):
+            if isinstance(peer, BoundedProtocol) and (peer.unread or not peer.in_call):
+                peer.cut()
 
     async def main_loop(self) -> None:
         """Wait for `stop` without waking up."""
@@ -201,13 +243,25 @@ class Listener(uvicorn.Server):
         yield
 
 
+async def _shake_hands(
+    channel: socket.socket, connection: Callable[[], asyncio.Protocol], tls: ssl.SSLContext
+) -> None:
+    """Do the TLS handshake of one accepted connection, which then lives on its own."""
+    loop = asyncio.get_running_loop()
+    # What fails here has closed its socket already.
+    with contextlib.suppress(OSError, ssl.SSLError):
+        await loop.connect_accepted_socket(
+            connection, channel, ssl=tls, ssl_handshake_timeout=HANDSHAKE_SECONDS
+        )
+
+
 @functools.cache
 def most_connections() -> int:
-    """Return how many connections one socket may have: three sockets share the descriptors."""
+    """Return how many connections one socket may have: all share the process's descriptors."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return MOST_CONNECTIONS
-    return max(16, min(MOST_CONNECTIONS, (soft - _OWN_FILES) // 3))
+    return max(16, min(MOST_CONNECTIONS, (soft - _OWN_FILES) // 4))
 
 
 def bind_unix(path: Path, *, mode: int) -> socket.socket:

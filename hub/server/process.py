@@ -30,6 +30,7 @@ from hub.store import MemoryStore
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Callable, Mapping
 
     from hub.config import Settings
@@ -50,6 +51,7 @@ class Opened:
     bound: socket.socket
     hosts: frozenset[str]
     path: Path | None = None
+    tls: ssl.SSLContext | None = None
 
 
 def serve(home: Path, environ: Mapping[str, str], *, ready: Callable[[], None]) -> None:
@@ -70,14 +72,22 @@ def serve(home: Path, environ: Mapping[str, str], *, ready: Callable[[], None]) 
         store.sweep()
         service = HubService(home, settings=settings, registry=registry)
         _raise_file_limit()
-        doors = _open_doors(home, environ, settings)
+        doors: list[Opened] = []
         try:
+            # The private socket comes last: whoever reaches it finds everything else in place.
+            _open_far_doors(doors, home, environ, settings)
             root.announce(_holder(home, environ, settings, doors))
-            logs.event("start", version=VERSION, pid=os.getpid(), damaged_leases=damaged)
-            asyncio.run(_run(service, store, doors, settings, ready))
+            path = private_socket(home)
+            doors.append(Opened(Door.PRIVATE, bind_unix(path, mode=0o600), UNIX_HOSTS, path))
+
+            def begun() -> None:
+                logs.event("start", version=VERSION, pid=os.getpid(), damaged_leases=damaged)
+                ready()
+
+            asyncio.run(_run(service, store, doors, begun))
+            logs.event("stop", pid=os.getpid())
         finally:
             _close_doors(doors)
-            logs.event("stop", pid=os.getpid())
     finally:
         root.release()
 
@@ -86,8 +96,7 @@ async def _run(
     service: HubService,
     store: MemoryStore,
     doors: list[Opened],
-    settings: Settings,
-    ready: Callable[[], None],
+    begun: Callable[[], None],
 ) -> None:
     loop = asyncio.get_running_loop()
     bodies = BodyReader()
@@ -96,26 +105,16 @@ async def _run(
         loop.add_signal_handler(number, stopping.set)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="hub") as executor:
         workers = Workers(executor)
-        tls = (
-            tls_context(settings.hub_tls_cert, settings.hub_tls_key)
-            if settings.hub_listen
-            else None
-        )
         listeners = []
         for opened in doors:
             app = HubApp(service, store, door=opened.door, workers=workers, bodies=bodies)
-            listeners.append(
-                Listener(
-                    app.asgi(hosts=opened.hosts),
-                    opened.bound,
-                    tls=tls if opened.door is Door.TLS else None,
-                )
-            )
+            asgi = app.asgi(hosts=opened.hosts)
+            listeners.append(Listener(asgi, opened.bound, tls=opened.tls))
         async with asyncio.TaskGroup() as group:
             for listener in listeners:
                 group.create_task(listener.serve())
             sweeping = group.create_task(_sweep(service))
-            ready()
+            begun()
             await stopping.wait()
             logs.event("stopping")
             bodies.stop()
@@ -133,24 +132,20 @@ async def _sweep(service: HubService) -> None:
             logs.event("leases over", count=ended)
 
 
-def _open_doors(home: Path, environ: Mapping[str, str], settings: Settings) -> list[Opened]:
-    doors: list[Opened] = []
-    try:
-        path = private_socket(home)
-        doors.append(Opened(Door.PRIVATE, bind_unix(path, mode=0o600), UNIX_HOSTS, path))
-        path = agent_socket(home, environ, euid=os.geteuid())
+def _open_far_doors(
+    doors: list[Opened], home: Path, environ: Mapping[str, str], settings: Settings
+) -> None:
+    """Open the agents' socket, and the one for TLS where it is configured."""
+    path = agent_socket(home, environ, euid=os.geteuid())
+    if path.parent != home:
         open_passable_folder(path.parent)
-        doors.append(Opened(Door.AGENTS, bind_unix(path, mode=0o666), UNIX_HOSTS, path))
-        if settings.hub_listen:
-            host, port = _listen(settings)
-            hosts = frozenset(name.lower() for name in settings.hub_names) or frozenset(
-                {host.lower()}
-            )
-            doors.append(Opened(Door.TLS, bind_tcp(host, port), hosts))
-    except BaseException:
-        _close_doors(doors)
-        raise
-    return doors
+    doors.append(Opened(Door.AGENTS, bind_unix(path, mode=0o666), UNIX_HOSTS, path))
+    if settings.hub_listen:
+        host, port = _listen(settings)
+        tls = tls_context(settings.hub_tls_cert, settings.hub_tls_key)
+        hosts = frozenset(name.lower() for name in (*settings.hub_names, host))
+        bound = bind_tcp(host, port)
+        doors.append(Opened(Door.TLS, bound, hosts - _ANY_ADDRESS, tls=tls))
 
 
 def _close_doors(doors: list[Opened]) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fixtures.hubs import HubHome
     from hub.connection import Role
 
-SECONDS: Final = 30.0
+SECONDS: Final = 60.0
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from hub.errors import Unavailable
 from hub.server import listener
 from hub.server.body import BodyReader
 from hub.server.listener import Listener, bind_unix
+from hub.server.turns import Turns
 from hub.unixsocket import connect
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from fixtures.hubs import HubHome
 
-SECONDS: Final = 20.0
+SECONDS: Final = 60.0
 IDLE: Final = 1000
 HEAD: Final = b"POST /v1/memory/upsert HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -280,3 +282,77 @@ def _serving(path: Path, app: ASGIApp) -> Iterator[Path]:
         stops[0]()
         thread.join(SECONDS)
         bound.close()
+
+
+def test_strangers_who_fill_a_socket_push_each_other_out_and_never_a_known_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "most_connections", lambda: 4)
+    leave = threading.Event()
+
+    async def known(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/known":
+            scope["state"]["caller"] = "somebody"
+        await asyncio.to_thread(leave.wait, SECONDS)
+        await _hello(scope, receive, send)
+
+    head = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with _serving(tmp_path / "s.sock", known) as path, contextlib.ExitStack() as stack:
+        mine = stack.enter_context(connect(path, seconds=SECONDS))
+        mine.sendall(b"GET /known" + head)
+        strangers = []
+        for _ in range(8):
+            stranger = stack.enter_context(connect(path, seconds=SECONDS))
+            stranger.sendall(b"GET /stranger" + head)
+            strangers.append(stranger)
+        assert _read_to_end(strangers[0]) == b""
+        leave.set()
+        assert b"200 OK" in _read_to_end(mine)
+        assert b"200 OK" in _read_to_end(strangers[-1])
+
+
+def test_a_stop_does_not_wait_for_a_client_that_does_not_read(tmp_path: Path) -> None:
+    async def large(scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * 4_000_000, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    began = 0.0
+    with contextlib.ExitStack() as stack:
+        with _serving(tmp_path / "s.sock", large) as path:
+            channel = stack.enter_context(connect(path, seconds=SECONDS))
+            channel.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert channel.recv(1)
+            began = time.monotonic()
+        assert time.monotonic() - began < listener.GRACE_SECONDS / 2
+
+
+def test_calls_beyond_what_may_wait_are_turned_away_and_the_rest_take_turns() -> None:
+    async def run() -> None:
+        turns = Turns(2, waiting=3)
+        running = 0
+        most = 0
+        leave, full = asyncio.Event(), asyncio.Event()
+
+        async def call() -> None:
+            nonlocal running, most
+            async with turns.turn("key"):
+                running += 1
+                most = max(most, running)
+                if running == 2:
+                    full.set()
+                await leave.wait()
+                running -= 1
+
+        tasks = [asyncio.create_task(call()) for _ in range(6)]
+        await full.wait()
+        assert len([task for task in tasks if task.done()]) == 1
+        async with turns.turn("another key"):
+            leave.set()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(result) for result in results].count(Unavailable) == 1
+        assert results.count(None) == 5
+        assert most == 2
+
+    asyncio.run(run())

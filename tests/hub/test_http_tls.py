@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
-SECONDS: Final = 30.0
+SECONDS: Final = 60.0
 # Two Runtimes, each in a network namespace of its own, and the Hub's in a third.
 HUB_ADDRESS: Final = "10.79.0.1"
 REMOTE_RUNTIME: Final = """
@@ -158,6 +158,16 @@ def test_bytes_without_tls_get_no_answer_and_stop_nobody(remote: Remote) -> None
             assert client.health().enabled is True
         with contextlib.suppress(ConnectionResetError):
             assert b"HTTP/" not in channel.recv(65536)
+
+
+def test_a_thousand_connections_without_a_handshake_stop_nobody(remote: Remote) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(1000):
+            stack.enter_context(socket.create_connection(("127.0.0.1", remote.port), SECONDS))
+        with HubClient(remote.connection(remote.hub.token("user"))) as client:
+            assert client.health().enabled is True
+        with remote.hub.client("user") as local:
+            assert local.health().enabled is True
 
 
 def test_old_tls_is_refused(remote: Remote) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 AT_ONCE: Final = 20
-SECONDS: Final = 30.0
+SECONDS: Final = 60.0
 STARTER: Final = """
 import os, sys
 from hub.home import open_home
@@ -310,6 +310,16 @@ def test_an_agents_socket_folder_that_others_can_write_is_refused(hub_home: HubH
     assert not hub_home.private.exists()
 
 
+def test_an_agents_socket_below_a_folder_that_others_can_swap_is_refused(
+    hub_home: HubHome,
+) -> None:
+    hub_home.agents.parent.mkdir(mode=0o711)
+    hub_home.agents.parent.parent.chmod(0o777)
+    refused = _serve(hub_home)
+    assert refused.returncode == 78
+    assert "could replace" in refused.stderr
+
+
 def test_a_root_on_a_network_file_system_is_refused_unless_allowed(
     hub_home: HubHome, tmp_path: Path
 ) -> None:
@@ -326,6 +336,7 @@ def test_a_root_on_a_network_file_system_is_refused_unless_allowed(
     hub_home.set("memory.allow_network_mount", "true")
     with subprocess.Popen(command, env=hub_home.environ, stderr=subprocess.PIPE) as allowed:
         assert allowed.stderr is not None
+        # Written once its signals are handled.
         assert json.loads(allowed.stderr.readline())["event"] == "start"
         allowed.terminate()
         assert allowed.wait(SECONDS) == 0
