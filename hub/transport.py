@@ -33,8 +33,8 @@ class UnixTransport:
         self, method: str, path: str, *, headers: Mapping[str, str], body: bytes | None
     ) -> tuple[int, bytes]:
         """Return status and body of the answer. Raises Unavailable."""
-        request = _request(method, path, headers, body or b"")
         try:
+            request = _request(method, path, headers, body or b"")
             with connect(self._path, seconds=CONNECT_SECONDS) as channel:
                 channel.settimeout(self._seconds)
                 # A Hub that refuses early closes while a large body is still under way.
@@ -60,12 +60,16 @@ def _request(method: str, path: str, headers: Mapping[str, str], body: bytes) ->
 
 
 def _everything(channel: socket.socket) -> bytes:
-    """Read to the end of the connection, which the Hub closes after its answer."""
+    """Read to the end of the connection, which the Hub closes after its answer.
+
+    The end is a reset where the Hub has left some of a refused body unread.
+    """
     pieces = bytearray()
-    while piece := channel.recv(65536):
-        pieces += piece
-        if len(pieces) > MAX_ANSWER_BYTES:
-            raise ValueError("its answer is too long")
+    with contextlib.suppress(ConnectionResetError):
+        while piece := channel.recv(65536):
+            pieces += piece
+            if len(pieces) > MAX_ANSWER_BYTES:
+                raise ValueError("its answer is too long")
     return bytes(pieces)
 
 

@@ -10,7 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hub.client import HubClient
+from hub.connection import Connection
+from hub.errors import LimitExceeded, Unavailable
 from hub.unixsocket import connect
+from hub.values import UpsertRequest
 
 if TYPE_CHECKING:
     from fixtures.hubs import HubHome
@@ -222,3 +226,21 @@ def _exchange(hub: HubHome, data: bytes) -> bytes:
 
 def _status(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
+
+
+def test_the_client_sees_a_refusal_that_comes_before_its_body_is_read(shared_hub: HubHome) -> None:
+    with shared_hub.client("user") as user:
+        for size in (600_000, 3_000_000):
+            request = UpsertRequest(path="a.md", content="x" * size, expected_revision="absent")
+            with pytest.raises(LimitExceeded) as caught:
+                user.upsert(request)
+            assert caught.value.fields["limit"] == "request_body"
+
+
+def test_a_binding_with_a_line_end_is_never_sent(shared_hub: HubHome) -> None:
+    connection = Connection(url=f"unix:{shared_hub.private}", token=shared_hub.token("user"))
+    with (
+        HubClient(connection, binding="global\r\nOrigin: http://x") as client,
+        pytest.raises(Unavailable, match="line end"),
+    ):
+        client.capability()
