@@ -164,7 +164,11 @@ class _TerminalRelay:
                     self._relay_until_stopped_or_ended()
                 if self._stopped:
                     self._suspend()
-            self._show_rest()
+            with self._raw():  # the PTY has ended these lines already
+                self._show_rest()
+            if self._screen:
+                # What a terminal answers to the agent's last questions is not for the shell.
+                termios.tcflush(0, termios.TCIFLUSH)
         finally:
             os.close(self._wake)
             waker, self._waker = self._waker, -1

@@ -177,6 +177,8 @@ def _carry(attempt: Attempt, sessions: SessionStore, undo: contextlib.ExitStack)
             undo.callback(_end_lease, host, bound.launch)
         memories.check_access(subject, bound, attempt.request, host)
         memory = memories.prepare(subject, bound, host, attempt.paths)
+    else:
+        memories.check_unbound(subject, attempt.request, host)
     _furnish(attempt)
     agent = _agent_request(attempt, memory)
     plan, confirmed = _plan(attempt, agent, memory)

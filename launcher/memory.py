@@ -13,6 +13,7 @@ from hub.connection import connection_path, load_connection
 from hub.enrolment import enrol_local, remote_connection
 from hub.errors import MemoryDisabled
 from hub.home import agent_socket, private_socket
+from hub.identity import PrincipalFile
 from hub.local import answers, ensure_running
 from hub.values import PRINCIPAL_PREFIX
 from launcher.binding import Lease, Unbound, bind_fresh, bind_stored
@@ -114,14 +115,37 @@ def check_access(subject: Subject, lease: Lease, request: LaunchRequest, host: H
     private = request.private_home or (subject.stored and subject.stored.private_home)
     if not lease.binding.startswith(PRINCIPAL_PREFIX) or private:
         return
-    own = own_principal(host)
-    if lease.principal != own:
+    _refuse_another(lease.principal, own_principal(host), host)
+
+
+def _refuse_another(principal: str, own: str | None, host: Host) -> None:
+    if principal != own:
         message = (
-            f"this launch for Principal {lease.principal} would run as your own account, which "
+            f"this launch for Principal {principal} would run as your own account, which "
             f"serves {own or 'no Principal'} and can read {host.home}; give it an account with "
             "--user, or accept weak isolation with --private-home"
         )
         raise IsolationRefused(message)
+
+
+def check_unbound(subject: Subject, request: LaunchRequest, host: Host) -> None:
+    """Refuse the same for a launch without memory: files are in reach whatever the Hub says.
+
+    Asked for a Principal by name, that is; and only a local home tells its Principals and policy
+    without a Hub.
+    """
+    if request.principal is None or subject.stored is not None:
+        return
+    if remote_connection(host.home) is not None:
+        return
+    own = own_principal(host)
+    found = PrincipalFile(host.home / "identity").current().resolve(request.principal)
+    if found is None:
+        return
+    if subject.identity is not None:
+        claim(host.home / "accounts.json", subject.identity, found.id)
+    elif not request.private_home and config.load(host.home).memory_isolation == "principal":
+        _refuse_another(found.id, own, host)
 
 
 def own_principal(host: Host) -> str | None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -130,7 +130,17 @@ def test_the_agent_works_as_the_target_and_what_it_saves_lands_in_its_principals
             said = take_turn(
                 provider, run.channel, "Look around, then save.", native_id=run.report.native_id
             )
+        again = replace(request, provider="", user=None, principal=None)
+        with launch(replace(again, session=run.report.session), host) as resumed:
+            kept = resumed.report
     assert model.failures == []
+    assert (kept.resumed, kept.isolation, kept.binding, kept.warnings) == (
+        True,
+        run.report.isolation,
+        run.report.binding,
+        (),
+    )
+    assert kept.instructions_digest == run.report.instructions_digest
     assert f"uid={target.uid} gid={target.gid} umask=0077" in said, said
     assert f"home={target.home} cwd={target.home}" in said
     assert re.search(r"NoNewPrivs:\s+1", said)

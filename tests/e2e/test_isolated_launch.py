@@ -14,6 +14,7 @@ import pytest
 
 from fixtures import accounts
 from fixtures.isolated import SERVICE_SECRET, answer, isolated_host, scripted, start
+from hub.local import stop_hub
 from hub.values import ABSENT
 from launcher.errors import AgentNotFound, BadRequest, IsolationRefused
 from launcher.reconcile import recover
@@ -348,6 +349,39 @@ def test_an_account_serves_one_principal_and_says_whom(
         start(host, program, user=alice.name, principal="ben")
     assert set((host.home / "identity" / "launches").iterdir()) == before
     assert list(host.runs.iterdir()) == []
+
+
+def test_without_memory_an_account_and_the_services_home_are_kept_apart_just_the_same(
+    place: Path, alice: Account
+) -> None:
+    """What an agent can read from files does not depend on whether the Hub answers."""
+    program = scripted(place, PYTHON, "print(json.dumps('AMUX_CLI' in os.environ))")
+    with isolated_host() as host:
+        stop_hub(host.home)
+        away = {"start_hub": False}
+        run = start(host, program, user=alice.name, principal="ann", **away)
+        assert answer(run) is False
+        assert run.report.unbound is not None
+        with pytest.raises(UidTaken, match="serves Principal ann"):
+            start(host, program, user=alice.name, principal="ben", **away)
+        with pytest.raises(IsolationRefused, match="--private-home"):
+            start(host, program, principal="ben", **away)
+        private = start(host, program, principal="ben", private_home=place / "home", **away)
+        assert private.wait(60) is not None
+
+
+def test_a_hostile_tmpdir_of_the_service_is_neither_used_nor_passed_on(
+    host: Host, place: Path, alice: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = place / "tmp"
+    theirs.mkdir()
+    theirs.chmod(0o1777)
+    os.chown(theirs, alice.uid, alice.gid)
+    for name in ("TMPDIR", "TEMP", "TMP", "TMUX_TMPDIR", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(theirs))
+    seen = answer(start(host, scripted(place, PYTHON, INSIDE), user=alice.name, principal="ann"))
+    assert str(theirs) not in json.dumps(seen["environment"])
+    assert list(theirs.iterdir()) == []
 
 
 def test_under_policy_principal_the_services_own_account_has_its_own_memory_only(

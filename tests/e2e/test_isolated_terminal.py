@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import select
@@ -85,6 +86,8 @@ for pid in (os.getppid(), os.getsid(0)):
         try: os.close(os.open(f'/proc/{pid}/fd/{fd}', os.O_RDWR)); seen.append('reopened')
         except OSError: pass
 open('/dev/stderr', 'w').close()
+left = [fd for fd in os.listdir('/proc/self/fd') if int(fd) > 2]
+print('descriptors', [fd for fd in left if os.path.exists(f'/proc/self/fd/{fd}')])
 print('owner', os.fstat(0).st_uid == os.getuid(), 'session', os.getsid(0) != 0)
 print('REPORT', json.dumps([line for line in seen if 'opened' in line or 'reopened' in line]))
 """
@@ -112,9 +115,63 @@ print('REPORT', json.dumps([line for line in seen if 'opened' in line or 'reopen
         shell.close(force=True)
     screen = heard.getvalue()
     assert "REPORT []" in screen
+    assert "descriptors []" in screen
     assert "owner True session True" in screen
     assert re.search(r"status=0\r\n1\r\nthe-end", screen), screen  # the terminal is as it was
     assert "taken-42" not in screen
+
+
+def test_a_service_that_is_not_root_launches_with_capabilities_and_hands_none_on(
+    place: Path, alice: Account
+) -> None:
+    body = """
+names = ('Uid', 'CapPrm', 'CapEff', 'CapAmb')
+facts = [line for line in open('/proc/self/status').read().splitlines() if line.startswith(names)]
+print(json.dumps(facts), flush=True)
+print(os.system('amux memory search anything') >> 8)
+"""
+    program = scripted(place, PYTHON, body)
+    granted = "+chown,+dac_override,+fowner,+kill,+setgid,+setuid"
+    with accounts.account() as service:
+        runs = place / "runs-of-the-service"
+        runs.mkdir(mode=0o711)
+        (runs / "runs").mkdir(mode=0o711)
+        for folder in (runs, runs / "runs"):
+            os.chown(folder, service.uid, service.gid)
+        become = (
+            "/usr/bin/setpriv", f"--reuid={service.uid}", f"--regid={service.gid}",
+            "--clear-groups", f"--inh-caps={granted}", f"--ambient-caps={granted}",
+        )  # fmt: skip
+        variables = {
+            "HOME": str(service.home),
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "AMUX_RUNS": str(runs / "runs"),
+            "PYTHONPATH": str(TREE),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+        def amux(*words: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                (*become, *AMUX, *words),
+                capture_output=True,
+                text=True,
+                env=variables,
+                cwd=TREE,
+                timeout=DEADLINE,
+                check=False,
+            )
+
+        assert amux("system", "config", "set", "memory.enabled", "true").returncode == 0
+        try:
+            done = amux("launch", "pi", "--user", alice.name, "--executable", str(program))
+        finally:
+            assert amux("hub", "stop").returncode == 0
+    assert done.returncode == 0, done.stderr
+    facts, status = done.stdout.splitlines()[0], done.stdout.splitlines()[-1]
+    uids, *capabilities = [line.split("\t")[1:] for line in json.loads(facts)]
+    assert uids == [str(alice.uid)] * 4
+    assert {int(one[0], 16) for one in capabilities} == {0}
+    assert status == "0", done.stderr
 
 
 def test_pipes_and_the_exit_status_pass_through(host: Host, place: Path, alice: Account) -> None:
