@@ -7,7 +7,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
-from launcher.probe.model import (
+from launcher.probe.turns import (
     Answer,
     Call,
     Compaction,
