@@ -6,7 +6,7 @@ own. A plugin that fails to load is reported with what it raised and never break
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final
@@ -15,7 +15,7 @@ from providers.base import Capabilities, Provider
 from providers.errors import UnknownProvider
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 GROUP: Final = "amux.providers"
 OURS: Final = "amux"
@@ -29,6 +29,7 @@ class Listed:
     distribution: str
     target: str
     capabilities: Capabilities | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
 
 
@@ -93,9 +94,11 @@ class Registry:
 
 def _row(point: EntryPoint, problem: str) -> Listed:
     capabilities = None
+    options: Mapping[str, str] = {}
     if not problem:
         try:
-            capabilities = _instance(point).capabilities
+            found = _instance(point)
+            capabilities, options = found.capabilities, found.options
         except UnknownProvider as error:
             problem = str(error)
     return Listed(
@@ -103,6 +106,7 @@ def _row(point: EntryPoint, problem: str) -> Listed:
         distribution=_owner(point),
         target=point.value,
         capabilities=capabilities,
+        options=options,
         problem=problem,
     )
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from launcher.run import Run
 
 FAILED: Final = 125
+SHORT_FORMS: Final = ("without-hooks",)
+"""Options of providers that have a flag of their own."""
 """The exit status where amux failed, as with env(1) and timeout(1); else it is the agent's own."""
 INTERRUPTED: Final = 130
 """The exit status where Ctrl-C ended the launch before there was an agent."""
@@ -50,9 +52,14 @@ def _provision(
 
 
 def _options(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> object:
-    """Read each NAME or NAME=VALUE."""
-    del context, parameter
-    return {name: value for name, _, value in (text.partition("=") for text in values)}
+    """Read each NAME or NAME=VALUE, and the provider's own flags that have a short form."""
+    del parameter
+    short = {name: "" for name in SHORT_FORMS if context.meta.get(f"amux.{name}")}
+    return short | {name: value for name, _, value in (text.partition("=") for text in values)}
+
+
+def _short_form(context: click.Context, parameter: click.Parameter, value: object) -> None:
+    context.meta[f"amux.{parameter.opts[0].removeprefix('--')}"] = value
 
 
 def _launch_options(decorated: Decorated) -> Decorated:
@@ -79,6 +86,14 @@ def _launch_options(decorated: Decorated) -> Decorated:
                 callback=_options,
                 metavar="NAME[=VALUE]",
                 help="An option of this provider alone; see `amux provider list`.",
+            ),
+            click.option(
+                "--without-hooks",
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_short_form,
+                help="Switch off every hook of the agent: --option without-hooks.",
             ),
             click.option(
                 "--no-start-hub", is_flag=True, help="Never start a Hub; without one: no memory."

@@ -28,6 +28,8 @@ def list_providers(*, as_json: bool) -> None:
         return
     for row in rows:
         click.echo(f"{row.name:<12} {_summary(row)}")
+        for name, meaning in sorted(row.options.items()):
+            click.echo(f"{'':<12} --option {name}: {meaning}")
 
 
 def _summary(row: Listed) -> str:
@@ -50,5 +52,6 @@ def _json(row: Listed) -> dict[str, Any]:
         "memory": known.memory if known else None,
         "tools": known.tools.value if known else None,
         "modes": sorted(mode.value for mode in known.modes) if known else [],
+        "options": dict(row.options),
         "missing": list(known.missing) if known else [],
     }

@@ -89,6 +89,8 @@ class CodexProvider(Provider):
             if handshake.THREAD_CONFIG in request.options:
                 threads.read_config(request.options[handshake.THREAD_CONFIG])
             return LaunchPlan(argv=server, framing=Framing.JSON_RPC, warnings=warnings)
+        if handshake.THREAD_CONFIG in request.options:
+            raise BadArguments("thread-config is for the app-server's channel; pass -c instead")
         caller.check_screen()
         if request.mode is Mode.PASSTHROUGH and not caller.executes:
             raise BadArguments("codex needs a terminal for its screen; use `codex exec` in a pipe")

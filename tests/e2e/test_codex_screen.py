@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fixtures.codex import MEMORY_ON, CodexHome, inputs, make_home, native, say_ok
+from fixtures.codex import MEMORY_ON, CodexHome, inputs, make_home, native, open_codex, say_ok
 from fixtures.hosts import running_host
 from fixtures.pinned import CODEX_VERSIONS
 from fixtures.terminal import terminal
@@ -157,6 +157,27 @@ def test_codex_exec_is_bound_after_a_preflight_and_ends_with_its_own_status(vers
         failed = run(place, "launch", "codex", "--", "exec", "--no-such-flag")
         assert failed.returncode == 2
         assert "--no-such-flag" in failed.stderr
+
+
+def test_hooks_run_in_codex_exec_and_without_hooks_stops_them(version: str) -> None:
+    with desk(version) as place:
+        ran = place.home.folder / "hook-ran"
+        command = {"type": "command", "command": f"/usr/bin/touch {ran}"}
+        hooks = {"hooks": {"UserPromptSubmit": [{"hooks": [command]}]}}
+        (place.home.codex / "hooks.json").write_text(json.dumps(hooks))
+        with open_codex(place.home, None) as codex:
+            where = {"cwds": [str(place.home.cwd)]}
+            listed = codex.channel.request("hooks/list", where, deadline=10)
+        hook = listed["data"][0]["hooks"][0]
+        trusted = f'trusted_hash = "{hook["currentHash"]}"'
+        place.home.configure(f'[hooks.state."{hook["key"]}"]\n{trusted}\n')
+        words = ("--", "exec", "--skip-git-repo-check", "hello")
+        assert run(place, "launch", "codex", "--without-hooks", *words).returncode == 0
+        assert not ran.exists()
+        assert place.record().warnings == ()
+        assert run(place, "launch", "codex", *words).returncode == 0
+        assert ran.exists()
+        assert "may keep a memory of its own" in place.record().warnings[0]
 
 
 def test_what_cannot_be_confirmed_ends_with_125_before_codex_starts(version: str) -> None:

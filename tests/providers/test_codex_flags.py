@@ -302,3 +302,9 @@ def test_a_thread_config_that_reaches_for_what_amux_owns_is_refused(text: str) -
 def test_a_thread_config_cannot_replace_whole_tables_of_the_launch() -> None:
     owned = threads.read_config('{"features": {"web search": true}, "model": "m"}')
     assert owned == {'features."web search"': True, "model": "m", **flags.OFF}
+
+
+def test_a_thread_config_is_refused_where_there_is_no_channel_for_it() -> None:
+    asked = request("exec", "x", mode=Mode.PASSTHROUGH, thread_config="{}")
+    with pytest.raises(BadArguments, match="-c"):
+        CODEX.plan(asked, grant(), Facts())
