@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """A scope's documents and their bytes; `complete` is false when too much lies there."""
+    """A scope's documents and their bytes; `overfull` names a bound that ended the count."""
 
     documents: int
     size: int
-    complete: bool
+    overfull: tuple[str, int] | None = None
 
 
 def count(top: int, *, files: FileSystem, limits: Limits) -> Census:
@@ -33,7 +33,7 @@ def count(top: int, *, files: FileSystem, limits: Limits) -> Census:
     documents = size = 0
     for step in walk:
         if walk.entries > limits.walk_entries:
-            return Census(documents, size, complete=False)
+            return Census(documents, size, ("walk_entries", limits.walk_entries))
         if step.kind is not Kind.FILE:
             continue
         try:
@@ -43,7 +43,8 @@ def count(top: int, *, files: FileSystem, limits: Limits) -> Census:
         if found <= limits.readable_bytes:
             documents += 1
             size += found
-    return Census(documents, size, complete=True)
+    overfull = ("folder_entries", limits.folder_entries) if walk.overfull else None
+    return Census(documents, size, overfull)
 
 
 def refuse_overflow(census: Census, *, old: int | None, new: int, limits: Limits) -> None:
@@ -52,13 +53,14 @@ def refuse_overflow(census: Census, *, old: int | None, new: int, limits: Limits
     `old` and `new` are the document's sizes, `old` None when it is created. One that does
     not grow the scope always passes, also when offline edits have overfilled it.
     """
-    if not census.complete:
+    if census.overfull is not None:
+        limit, maximum = census.overfull
         raise LimitExceeded(
-            "the scope's folders hold too many entries to count its documents; "
-            f"at most {limits.walk_entries} are counted",
-            limit="walk_entries",
-            maximum=limits.walk_entries,
-            size=limits.walk_entries + 1,
+            "the scope's folders hold too many entries for its documents to be counted "
+            f"(at most {maximum}); remove what does not belong there",
+            limit=limit,
+            maximum=maximum,
+            size=maximum + 1,
         )
     documents = census.documents + (old is None)
     if old is None and documents > limits.scope_documents:

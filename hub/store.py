@@ -239,7 +239,7 @@ class MemoryStore:
             if not place.missing:
                 census = count(place.folder, files=self._files, limits=self.limits)
             else:
-                census = Census(0, 0, complete=True)
+                census = Census(0, 0)
         size = None if old is None else len(old.data)
         refuse_overflow(census, old=size, new=len(data), limits=self.limits)
 

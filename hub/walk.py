@@ -65,6 +65,8 @@ class Walk:
     """Leave out everything in `top` but the entry of this name."""
     entries: int = 0
     """Directory entries met so far."""
+    overfull: bool = False
+    """Whether a folder was left out because it holds too many."""
     misnamed: int = 0
     """Of these, such as no path can name, although they look like documents or folders."""
     _open: list[int] = field(default_factory=list)
@@ -150,6 +152,7 @@ class Walk:
                 for entry in entries:
                     seen += 1
                     if seen > self.limits.folder_entries:
+                        self.overfull = True
                         return None
                     name = entry.name
                     if only and name != only:

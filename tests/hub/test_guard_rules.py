@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,8 +19,6 @@ from hub.guard.invisible import KINDS
 from hub.guard.keys import SECRETS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hub.guard.rules import Rule
 
 rules = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
@@ -158,3 +157,9 @@ def test_no_pattern_repeats_without_an_upper_bound() -> None:
 def test_the_rules_of_both_sorts_have_speaking_names() -> None:
     assert all(rule.name.startswith("injection-") for rule in INJECTIONS)
     assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+|jwt", rule.name) for rule in RULES)
+
+
+def test_the_page_about_the_store_lists_every_rule() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "memory-store.md").read_text("utf-8")
+    names = {rule.name for rule in RULES} | {kind.name for kind in KINDS}
+    assert {name for name in names if f"`{name}`" not in page} == set()

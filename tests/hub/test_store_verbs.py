@@ -204,6 +204,17 @@ def test_an_overfull_folder_of_other_things_stops_growth_but_no_other_verb(
     memory.drop("a.md", shorter.revision)
 
 
+def test_documents_cannot_hide_from_the_quota_in_an_overfull_folder(tmp_path: Path) -> None:
+    memory = open_memory(tmp_path, limits=Limits(folder_entries=20, scope_documents=3))
+    memory.put("junk/a.md", "x")
+    for number in range(20):
+        memory.offline(f"junk/f{number}", "")
+    for path in ("junk/b.md", "c.md"):
+        with pytest.raises(LimitExceeded) as exceeded:
+            memory.put(path, "x")
+        assert exceeded.value.fields["limit"] == "folder_entries"
+
+
 def test_quotas_of_two_scopes_are_apart(tmp_path: Path) -> None:
     memory = open_memory(tmp_path, limits=Limits(scope_documents=1))
     memory.put("a.md", "x")
