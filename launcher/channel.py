@@ -277,7 +277,7 @@ class JsonLinesChannel(LineChannel):
             return
         try:
             message = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ChannelError(
                 f"the agent sent a broken frame ({error}): {text[:NOISE_KEPT]!r}"
             ) from error
@@ -399,8 +399,9 @@ class JsonRpcChannel(JsonLinesChannel):
         elif "id" in message and ("result" in message or "error" in message):
             with self._changed:
                 # An answer that came after its deadline has nobody waiting.
-                if message["id"] in self._waiting:
-                    self._answers[message["id"]] = message
+                identifier = message["id"]
+                if type(identifier) is int and identifier in self._waiting:
+                    self._answers[identifier] = message
                     self._changed.notify_all()
         else:
             self._put(message, size)

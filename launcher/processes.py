@@ -7,6 +7,7 @@ made us choose the process is read again through it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -26,6 +27,8 @@ SHIM_MARKER: Final = "AMUX_SHIM"
 
 SHIM_GRACE: Final = 8.0
 """Seconds for a shim whose supervisor died to end its run by itself."""
+SHORTEST_MARKER: Final = 16
+"""Characters; a shorter one (a damaged record's) marks nothing, since others may have it too."""
 RETRY: Final = 0.02
 
 __all__ = [
@@ -64,7 +67,12 @@ def find_marked(markers: Collection[str]) -> dict[str, list[ProcessKey]]:
 
     Reads the environments that this user may read: its own processes, or all for root.
     """
-    wanted = {f"{name}={marker}".encode(): marker for marker in markers for name in _NAMES}
+    wanted = {
+        f"{name}={marker}".encode(): marker
+        for marker in markers
+        for name in _NAMES
+        if len(marker) >= SHORTEST_MARKER
+    }
     found: dict[str, list[ProcessKey]] = {marker: [] for marker in markers}
     if not wanted:
         return found
@@ -86,31 +94,37 @@ def find_marked(markers: Collection[str]) -> dict[str, list[ProcessKey]]:
     return found
 
 
-def end_marked(marker: str, deadline: float) -> int:
-    """End every process of a run within `deadline` seconds; return how many are left.
+def end_marked(markers: Collection[str], deadline: float) -> int:
+    """End every process of these runs within `deadline` seconds; return how many are left.
 
-    A living shim is asked first, since it knows descendants that have lost the marker.
+    Living shims are asked first and given SHIM_GRACE, since they know descendants that have lost
+    the marker.
     """
-    if any(_ask_shim(key, marker) for key in find_marked([marker])[marker]):
+    asked = [_ask_shim(key, marker) for marker, key in _found(markers)]
+    if any(asked):
         until = time.monotonic() + SHIM_GRACE
-        while time.monotonic() < until and find_marked([marker])[marker]:
+        while time.monotonic() < until and _found(markers):
             time.sleep(RETRY)
     until = time.monotonic() + deadline
     while True:
-        left = find_marked([marker])[marker]
+        left = _found(markers)
         if not left or time.monotonic() > until:
             return len(left)
-        for key in left:
+        for _, key in left:
             kill(key, signal.SIGKILL)
         time.sleep(RETRY)
+
+
+def _found(markers: Collection[str]) -> list[tuple[str, ProcessKey]]:
+    return [(marker, key) for marker, keys in find_marked(markers).items() for key in keys]
 
 
 def kill(key: ProcessKey, number: int) -> bool:
     """Signal that very process; return whether it was there and could be signalled."""
     try:
         descriptor = os.pidfd_open(key.pid)
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno == errno.ENOSYS and _kill_by_pid(key, number)
     try:
         if not alive(key):
             return False
@@ -120,6 +134,17 @@ def kill(key: ProcessKey, number: int) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def _kill_by_pid(key: ProcessKey, number: int) -> bool:
+    """Do it on a kernel without pidfd: the start time is read just before."""
+    try:
+        if alive(key):
+            os.kill(key.pid, number)
+            return True
+    except OSError:
+        pass  # gone, or not ours to signal
+    return False
 
 
 _NAMES: Final = (MARKER, SHIM_MARKER)

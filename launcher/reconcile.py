@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hub.errors import HubError
-from launcher.errors import SessionDamaged, SessionNotFound, SessionRunning
+from launcher.errors import BadRequest, SessionDamaged, SessionNotFound, SessionRunning
 from launcher.memory import hub_client
 from launcher.processes import end_marked, find_marked
 from launcher.sessions import SessionRecord, SessionStore, State, timestamp
@@ -20,7 +20,7 @@ from materializer import runs
 from materializer.errors import MaterializeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from launcher.host import Host
 
@@ -75,22 +75,33 @@ def reconcile(store: SessionStore) -> tuple[Reconciled, ...]:
 
     Processes are chosen by the run's random marker alone. A damaged record is left as it is.
     """
-    done: list[Reconciled] = []
+    with contextlib.ExitStack() as locks:
+        cut_off = list(_cut_off(store, locks))
+        before = find_marked([record.marker for record in cut_off])
+        if any(before.values()):
+            end_marked([record.marker for record in cut_off], END_DEADLINE)
+        after = find_marked([record.marker for record in cut_off if before[record.marker]])
+        return tuple(
+            Reconciled(
+                record=_settle(store, record),
+                ended=len(before[record.marker]) - len(after.get(record.marker, ())),
+                survivors=len(after.get(record.marker, ())),
+            )
+            for record in cut_off
+        )
+
+
+def _cut_off(store: SessionStore, locks: contextlib.ExitStack) -> Iterator[SessionRecord]:
+    """Find the sessions whose run nobody holds any more, and hold them."""
     for session in store.unfinished():
-        try:
-            with store.locked(session, wait=0):
-                record = store.load(session)
-                if record.state in {State.STARTING, State.RUNNING}:
-                    done.append(_reconcile(store, record))
-        except (SessionRunning, SessionNotFound, SessionDamaged):
-            continue
-    return tuple(done)
+        with contextlib.suppress(SessionRunning, SessionNotFound, SessionDamaged, BadRequest):
+            locks.enter_context(store.locked(session, wait=0))
+            record = store.load(session)
+            if record.state in {State.STARTING, State.RUNNING}:
+                yield record
 
 
-def _reconcile(store: SessionStore, record: SessionRecord) -> Reconciled:
-    found = find_marked([record.marker])[record.marker] if record.marker else []
-    survivors = end_marked(record.marker, END_DEADLINE) if found else 0
-    record = store.update(
+def _settle(store: SessionStore, record: SessionRecord) -> SessionRecord:
+    return store.update(
         replace(record, state=State.ENDED, ended=timestamp(), failure=CUT_OFF, processes=())
     )
-    return Reconciled(record=record, ended=len(found) - survivors, survivors=survivors)

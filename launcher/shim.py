@@ -1,8 +1,10 @@
-"""The small process between a supervisor and one agent. Standard library only; run as `main()`.
+"""The small processes between a supervisor and one agent. Standard library only; run as `main()`.
 
-It keeps the service's identity, is a child subreaper, and hands its stdin, stdout and stderr to
-the agent by inheritance: no byte passes through it. It ends every descendant when the agent
-ends, when the supervisor asks, and when the supervisor dies.
+The shim keeps the service's identity, is a child subreaper, and hands its stdin, stdout and
+stderr to the agent by inheritance: no byte passes through it. It ends every descendant when the
+agent ends, when the supervisor asks, and when the supervisor dies. Above it stands a guard, the
+process that the supervisor started, forked before the rest: a subreaper too, it ends what a
+killed shim leaves. A killed guard makes the shim end the run.
 
 Descriptor CONTROL (its number is the only argument) is a stream socket to the supervisor. The
 first message is the specification (`encode`), then lines in both directions:
@@ -14,6 +16,7 @@ first message is the specification (`encode`), then lines in both directions:
                  failed ERRNO STAGE
                  stopped N              the agent was stopped by signal N
                  ended exit|signal N SURVIVORS
+    guard:       gone SURVIVORS      the last line; without an `ended` before it the shim was killed
 
 Only cheap modules are imported: one shim runs beside each agent. `_signal` is `signal` without
 its enums, and `fcntl` and the identity code are imported where they are needed.
@@ -28,9 +31,12 @@ import select
 import sys
 import time
 
+from launcher.specification import INHERIT, PIPES, PTY, Specification, decode
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Callable
 else:
     import _signal as signal
 
@@ -46,83 +52,6 @@ DEAF = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SI
 RESET = (*DEAF, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
 LADDER = (SIGTERM, SIGKILL, SIGKILL)
-INHERIT, PIPES, PTY = "inherit", "pipes", "pty"
-
-
-class Specification:
-    """What to run. Every text is bytes, as the kernel wants it."""
-
-    __slots__ = ("argv", "cwd", "environment", "identity", "ignored", "parent", "stdio")
-
-    def __init__(  # noqa: PLR0913  # one field each, and no dataclasses module here
-        self,
-        *,
-        argv: list[bytes],
-        environment: list[bytes],
-        cwd: bytes,
-        stdio: str,
-        parent: int,
-        ignored: list[int],
-        identity: Identity | None,
-    ) -> None:
-        self.argv = argv
-        self.environment = environment
-        self.cwd = cwd
-        self.stdio = stdio
-        self.parent = parent
-        self.ignored = ignored
-        self.identity = identity
-
-
-class Identity:
-    """The ids of `materializer.values.Identity`, without its imports."""
-
-    __slots__ = ("gid", "groups", "uid")
-
-    def __init__(self, uid: int, gid: int, groups: tuple[int, ...]) -> None:
-        self.uid = uid
-        self.gid = gid
-        self.groups = groups
-
-
-def encode(specification: Specification) -> bytes:
-    """Return the specification as the control socket carries it: a length, then NUL-ended fields.
-
-    No argument, environment entry or path can hold a NUL.
-    """
-    who = specification.identity
-    groups = ",".join(map(str, who.groups)) if who else ""
-    fields = [
-        specification.stdio.encode(),
-        b"%d" % specification.parent,
-        ",".join(map(str, specification.ignored)).encode(),
-        specification.cwd,
-        f"{who.uid}:{who.gid}:{groups}".encode() if who else b"",
-        b"%d" % len(specification.argv),
-        *specification.argv,
-        *specification.environment,
-    ]
-    body = b"".join(field + b"\0" for field in fields)
-    return b"%d\n" % len(body) + body
-
-
-def decode(body: bytes) -> Specification:
-    """Return the specification that `encode` wrote, without its length."""
-    stdio, parent, ignored, cwd, who, count, *rest = body.split(b"\0")[:-1]
-    identity = None
-    if who:
-        uid, gid, groups = who.split(b":")
-        numbers = tuple(int(group) for group in groups.split(b",") if group)
-        identity = Identity(int(uid), int(gid), numbers)
-    return Specification(
-        argv=rest[: int(count)],
-        environment=rest[int(count) :],
-        cwd=cwd,
-        stdio=stdio.decode(),
-        parent=int(parent),
-        ignored=[int(number) for number in ignored.split(b",") if number],
-        identity=identity,
-    )
 
 
 def start_time(pid: int) -> int:
@@ -165,6 +94,11 @@ def _become_agent(specification: Specification, shim: int) -> None:
         os.setpgid(0, 0)
         os.tcsetpgrp(0, os.getpid())  # from the background, so with SIGTTOU still ignored
     _signal_defaults(specification.ignored)
+    if specification.files:
+        import resource  # noqa: PLC0415  # only where the supervisor raised its own
+
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (specification.files, hard))
     if specification.identity is not None:
         who = specification.identity
         module = __import__("materializer.become", fromlist=["become"])
@@ -217,82 +151,42 @@ def _start(specification: Specification) -> tuple[int, int, str]:
 
 
 class Shim:
-    """One agent, watched until nothing of it is left."""
+    """One agent, watched until nothing is left. `parent` is a pidfd of the supervisor, or -1."""
 
-    def __init__(self, control: int, specification: Specification, pending: bytes) -> None:
+    def __init__(
+        self, control: int, parent: int, specification: Specification, pending: bytes
+    ) -> None:
         self.control = control
+        self.parent = parent
         self.specification = specification
         self.pending = pending
         self.agent = 0
         self.status: int | None = None
         self.supervised = True
+        self.asked = False
         self.steps: list[tuple[float, int]] = []
         self.planned = False
-        self.parent_fd = -1
-        self.wake = -1
+        self.wake = _prepare(self._noted, specification.ignored)
 
     def run(self) -> int:
         """Start the agent, watch it, end what is left, and return the shell's status."""
-        self._prepare()
-        if not self.supervised:
-            return 1
+        if self.specification.stdio == PTY:
+            _own_terminal()
         self.agent, number, stage = _start(self.specification)
         if not self.agent:
             self._tell(f"failed {number} {stage}")
             return 127
-        self._let_go()
+        _let_go((1, 2) if self.specification.stdio == PTY else (0, 1, 2))
         self._tell(f"started {self.agent} {start_time(self.agent)}")
         self._commands()
         while self.status is None:
             self._wait()
-        survivors = self._end_descendants()
-        return self._report(survivors)
-
-    def _prepare(self) -> None:
-        _prctl(PR_SET_CHILD_SUBREAPER, 1)
-        reading, self.wake_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.wake = reading
-        signal.set_wakeup_fd(self.wake_end, warn_on_full_buffer=False)
-        for number in DEAF:
-            signal.signal(number, signal.SIG_IGN)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
-            if number not in self.specification.ignored:
-                signal.signal(number, self._noted)
-        self.asked = False
-        if self.specification.stdio == PTY:
-            import fcntl  # noqa: PLC0415  # only a PTY needs it
-            import termios  # noqa: PLC0415
-
-            os.setsid()
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-            signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        self.parent_fd = self._watch_parent()
+        return self._report(_end_descendants(self._reap, self.wake))
 
     def _noted(self, number: int, frame: object) -> None:
         del frame
         if number != signal.SIGCHLD:
             self.asked = True
-
-    def _watch_parent(self) -> int:
-        """Return a pidfd of the supervisor; -1 where the kernel has none (the socket remains)."""
-        try:
-            descriptor = os.pidfd_open(self.specification.parent)
-        except OSError as error:
-            if error.errno == errno.ESRCH:
-                self._supervisor_lost()
-            return -1
-        if os.getppid() != self.specification.parent:
-            self._supervisor_lost()
-        return descriptor
-
-    def _let_go(self) -> None:
-        """Drop stdio, so that its end is the agent's own end."""
-        null = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            if descriptor == 0 and self.specification.stdio == PTY:
-                continue  # the session leader keeps the PTY
-            os.dup2(null, descriptor, inheritable=False)
-        os.close(null)
 
     def _tell(self, line: str) -> None:
         try:
@@ -306,13 +200,13 @@ class Shim:
         poll.register(self.wake, select.POLLIN)
         if self.supervised:
             poll.register(self.control, select.POLLIN)
-            if self.parent_fd >= 0:
-                poll.register(self.parent_fd, select.POLLIN)
+            if self.parent >= 0:
+                poll.register(self.parent, select.POLLIN)
         timeout = max(0, self.steps[0][0] - _now()) if self.steps else None
         for descriptor, _ in poll.poll(timeout):
             if descriptor == self.wake:
                 os.read(self.wake, 4096)
-            elif descriptor == self.parent_fd:
+            elif descriptor == self.parent:
                 self._supervisor_lost()
             elif descriptor == self.control:
                 self._hear()
@@ -405,31 +299,6 @@ class Shim:
                 self._tell(f"stopped {number}")
                 os.kill(os.getpid(), SIGTSTP)
 
-    def _end_descendants(self) -> int:
-        """End everything that is left; return how many processes could not be ended.
-
-        Only direct children are signalled: as a subreaper we inherit every orphan, and an
-        unreaped child's pid can't have been reused.
-        """
-        if not self._reap():
-            return 0
-        started = _now()
-        termed: set[int] = set()
-        while _now() < started + ORPHAN_GRACE + KILL_GRACE:
-            kill = _now() >= started + ORPHAN_GRACE
-            for pid in _children():
-                if kill or pid not in termed:
-                    termed.add(pid)
-                    _send(pid, SIGKILL if kill else SIGTERM)
-                    _send(pid, SIGCONT)
-            if not self._reap():
-                return 0
-            poll = select.poll()
-            poll.register(self.wake, select.POLLIN)
-            if poll.poll(RETRY):
-                os.read(self.wake, 4096)
-        return len(_children())
-
     def _report(self, survivors: int) -> int:
         status = self.status if self.status is not None else 0
         if os.WIFSIGNALED(status):
@@ -437,6 +306,113 @@ class Shim:
             return 128 + os.WTERMSIG(status)
         self._tell(f"ended exit {os.WEXITSTATUS(status)} {survivors}")
         return os.WEXITSTATUS(status)
+
+
+class Guard:
+    """The process above the shim: it only waits, and ends what a killed shim leaves."""
+
+    def __init__(self, control: int, ignored: list[int]) -> None:
+        self.control = control
+        self.shim = 0
+        self.wake = _prepare(self._noted, ignored)
+
+    def watch(self, shim: int) -> int:
+        """Wait for the shim, end what is left of the run, and return the shell's status."""
+        self.shim = shim
+        _let_go((0, 1, 2))
+        _, status = os.waitpid(shim, 0)
+        self.shim = 0
+        survivors = _end_descendants(_reap_all, self.wake)
+        try:  # noqa: SIM105  # contextlib is too heavy here
+            os.write(self.control, b"gone %d\n" % survivors)
+        except OSError:
+            pass  # nobody listens any more
+        code = os.waitstatus_to_exitcode(status)
+        return code if code >= 0 else 128 - code
+
+    def _noted(self, number: int, frame: object) -> None:
+        del frame
+        if number != signal.SIGCHLD and self.shim:
+            _send(self.shim, SIGTERM)
+
+
+def _prepare(noted: Callable[[int, object], None], ignored: list[int]) -> int:
+    """Become a subreaper that survives the keyboard; return a pipe that each signal writes to."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    for number in DEAF:
+        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+        if number not in ignored:
+            signal.signal(number, noted)
+    return wake
+
+
+def _own_terminal() -> None:
+    """Lead a session on the PTY that is stdin."""
+    import fcntl  # noqa: PLC0415  # only a PTY needs it
+    import termios  # noqa: PLC0415
+
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+
+
+def _let_go(descriptors: tuple[int, ...]) -> None:
+    """Drop stdio, so that its end is the agent's own end; a session leader keeps its PTY."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in descriptors:
+        os.dup2(null, descriptor, inheritable=False)
+    os.close(null)
+
+
+def _end_descendants(reap: Callable[[], bool], wake: int) -> int:
+    """End everything that is left; return how many processes could not be ended.
+
+    `reap` collects ended children and says whether any are left. Only direct children are
+    signalled: as a subreaper we inherit every orphan, and an unreaped child's pid can't have been
+    reused.
+    """
+    if not reap():
+        return 0
+    started = _now()
+    termed: set[int] = set()
+    while _now() < started + ORPHAN_GRACE + KILL_GRACE:
+        kill = _now() >= started + ORPHAN_GRACE
+        for pid in _children():
+            if kill or pid not in termed:
+                termed.add(pid)
+                _send(pid, SIGKILL if kill else SIGTERM)
+                _send(pid, SIGCONT)
+        if not reap():
+            return 0
+        poll = select.poll()
+        poll.register(wake, select.POLLIN)
+        if poll.poll(RETRY):
+            os.read(wake, 4096)
+    return len(_children())
+
+
+def _reap_all() -> bool:
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return False
+        if pid == 0:
+            return True
+
+
+def _pidfd(supervisor: int) -> int | None:
+    """Return a pidfd of the supervisor, -1 where the kernel has none; None if it is gone."""
+    try:
+        descriptor = os.pidfd_open(supervisor)
+    except OSError as error:
+        if error.errno == errno.ESRCH:
+            return None
+        descriptor = -1  # the end of the socket still tells
+    return descriptor if os.getppid() == supervisor else None
 
 
 def _now() -> float:
@@ -479,11 +455,27 @@ def _parent(pid: int) -> int:
 
 
 def main() -> None:
-    """Run the shim on the control descriptor named by the only argument."""
+    """Run guard and shim on the control descriptor that the first argument names.
+
+    The other arguments are descriptors that are held until nothing of the run is left.
+    """
     control = int(sys.argv[1])
     for descriptor in sys.argv[1:]:
         os.set_inheritable(int(descriptor), False)  # noqa: FBT003  # os takes no name
     received = _receive(control)
     if received is None:
         os._exit(1)
-    os._exit(Shim(control, *received).run())
+    specification, pending = received
+    parent = _pidfd(specification.parent)
+    if parent is None:
+        os._exit(1)
+    guard = os.getpid()
+    watcher = Guard(control, specification.ignored)
+    shim = os.fork()
+    if shim:
+        os._exit(watcher.watch(shim))
+    watched = Shim(control, parent, specification, pending)
+    _prctl(PR_SET_PDEATHSIG, SIGTERM)
+    if os.getppid() != guard:
+        os._exit(1)
+    os._exit(watched.run())

@@ -22,6 +22,7 @@ from launcher.errors import BadRequest, ChannelError, LaunchError, SessionNotFou
 from launcher.events import Announcer, Event, EventKind, Watch
 from launcher.host import this_host
 from launcher.launch import launch
+from launcher.limits import raise_open_files
 from launcher.reconcile import Reconciled, recover
 from launcher.request import LaunchRequest
 from launcher.sessions import Listing, SessionRecord, SessionStore
@@ -101,11 +102,12 @@ class Session:
         import pexpect.fdpexpect  # noqa: PLC0415  # only a PTY needs it
 
         with self._lock:
-            descriptor = self._run.process.terminal
-            if descriptor is None:
-                raise ChannelError("the agent was not launched on a PTY (LaunchRequest.pty)")
             if self._terminal is None:
-                self._terminal = pexpect.fdpexpect.fdspawn(descriptor, timeout=30)
+                descriptor = self._run.process.terminal
+                if descriptor is None:
+                    raise ChannelError("the agent is not on a PTY (LaunchRequest.pty), or is gone")
+                # Its own descriptor: what the agent said last can be read after its end.
+                self._terminal = pexpect.fdpexpect.fdspawn(os.dup(descriptor), timeout=30)
             return self._terminal
 
     def answer_with(self, handler: ServerRequestHandler) -> None:
@@ -127,6 +129,11 @@ class Session:
         """End the agent: close its stdin, TERM, KILL; return how it ended."""
         return self._run.stop()
 
+    def let_go(self) -> None:
+        """Close the supervisor's side of the PTY once the run has ended."""
+        with self._lock:
+            self._run.process.close_terminal()
+
     def begin_stop(self) -> None:
         """Start to stop the agent, and return at once."""
         self._run.process.begin_stop()
@@ -144,6 +151,7 @@ class Supervisor:
         names = dict(os.environ if environ is None else environ)
         if home is not None:
             names["AMUX_HOME"] = str(home)
+        raise_open_files()
         self._host = this_host(names)
         self._store = SessionStore(self._host.home)
         self._announcer = Announcer()
@@ -232,4 +240,5 @@ class Supervisor:
         with self._lock:
             if self._sessions.get(session.id) is session:
                 del self._sessions[session.id]
+        session.let_go()
         self._announcer.tell(EventKind.ENDED, session.id, status=status)

@@ -69,7 +69,7 @@ def stop(session: str) -> None:
         if not store.live(session):
             click.echo(f"session {session} does not run ({record.state})")
             return
-        left = end_marked(record.marker, STOP_DEADLINE)
+        left = end_marked([record.marker], STOP_DEADLINE)
     if left:
         raise click.ClickException(f"{left} processes of session {session} could not be ended")
     with refusals(), store.locked(session, wait=UNLOCK_WAIT):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import signal
 import sys
 import time
 from pathlib import Path
@@ -13,6 +15,7 @@ from launcher.spawn import SpawnRequest, Stdio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from subprocess import Popen
 
 SCRIPT: Final = str(Path(__file__).parents[2] / "fixtures" / "scripted_agent.py")
 COMMAND: Final = (sys.executable, "-I", "-S", SCRIPT)
@@ -56,3 +59,14 @@ def written_pid(file: Path) -> ProcessKey:
 def gone(key: ProcessKey) -> bool:
     """Wait until that very process no longer runs."""
     return eventually(lambda: not alive(key))
+
+
+def kill_tree_above(agent: ProcessKey, guard: ProcessKey, supervisor: Popen[str]) -> None:
+    """Kill supervisor, guard and shim as if at once: none gets a chance to act on another's end."""
+    shim = int(Path(f"/proc/{agent.pid}/stat").read_text("utf-8").rpartition(")")[2].split()[1])
+    pids = (supervisor.pid, guard.pid, shim)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in reversed(pids):
+        os.kill(pid, signal.SIGKILL)
+    supervisor.wait()

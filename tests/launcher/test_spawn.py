@@ -9,11 +9,12 @@ import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from launcher.errors import AgentNotFound, IsolationRefused
+from launcher.errors import AgentNotFound, BadRequest, IsolationRefused
 from launcher.processes import ProcessKey, alive, find_marked, start_time
 from launcher.spawn import STDERR_TAIL, AgentProcess, ExitStatus, SpawnRequest, Stdio, spawn
 from materializer.values import Identity
@@ -21,13 +22,13 @@ from tests.launcher.agents_at_work import (
     COMMAND,
     DEADLINE,
     gone,
+    kill_tree_above,
     scripted,
     written_pid,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -231,14 +232,63 @@ def test_an_orphan_ends_when_the_agent_is_killed(
     assert not alive(orphan)
 
 
-def test_nothing_survives_a_killed_shim(tmp_path: Path, started: list[AgentProcess]) -> None:
+def shim_below(process: AgentProcess) -> int:
+    """Return the pid of the process between the guard (`shim_pid`) and the agent."""
+    path = f"/proc/{process.shim_pid}/task/{process.shim_pid}/children"
+    return int(Path(path).read_text(encoding="ascii"))
+
+
+@pytest.mark.parametrize("option", ["--orphan", "--stripped"])
+@pytest.mark.parametrize("victim", ["guard", "shim"])
+def test_nothing_survives_a_killed_guard_or_shim(
+    victim: str, option: str, tmp_path: Path, started: list[AgentProcess]
+) -> None:
+    """Not even a process that left the session and has no marker: the other one has it."""
+    file = tmp_path / "pid"
+    started.append(process := spawn(scripted("--deaf", option, str(file))))
+    orphan, agent = written_pid(file), key_of(process)
+    os.kill(process.shim_pid if victim == "guard" else shim_below(process), signal.SIGKILL)
+    status = process.wait(DEADLINE)
+    assert status is not None
+    assert status.signal == (signal.SIGTERM if victim == "guard" else signal.SIGKILL)
+    assert status.lost == (victim == "shim")
+    assert not alive(agent)
+    assert not alive(orphan)
+
+
+def test_guard_and_shim_killed_at_once_leave_nothing_that_is_marked(
+    tmp_path: Path, started: list[AgentProcess]
+) -> None:
     file = tmp_path / "pid"
     started.append(process := spawn(scripted("--orphan", str(file))))
-    orphan, agent = written_pid(file), key_of(process)
-    os.kill(process.shim_pid, signal.SIGKILL)
+    orphan, agent, shim = written_pid(file), key_of(process), shim_below(process)
+    for pid in (process.shim_pid, shim):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in (shim, process.shim_pid):
+        os.kill(pid, signal.SIGKILL)
     assert process.wait(DEADLINE) == ExitStatus(signal=signal.SIGKILL, lost=True)
     assert not alive(agent)
     assert not alive(orphan)
+
+
+@pytest.mark.parametrize(
+    ("argv", "environment"),
+    [
+        (("/bin/true", "a\0b"), {}),
+        (("/bin/true",), {"A\0B": "x"}),
+        (("/bin/true",), {"A": "x\0LD_PRELOAD=/evil.so"}),
+        (("/bin/true",), {"A=B": "x"}),
+        (("/bin/true",), {"": "x"}),
+        (("/bin/true", "\ud800"), {}),
+        ((), {}),
+    ],
+)
+def test_what_no_process_can_be_started_with_is_refused(
+    argv: tuple[str, ...], environment: dict[str, str]
+) -> None:
+    request = SpawnRequest(argv=argv, environment=environment, cwd="/", marker="ab" * 16)
+    with pytest.raises(BadRequest):
+        spawn(request)
 
 
 SUPERVISOR = textwrap.dedent(
@@ -288,13 +338,10 @@ def test_the_agent_does_not_survive_supervisor_and_shim_killed_at_once(
     supervisor: tuple[subprocess.Popen[str], list[ProcessKey]],
 ) -> None:
     """What had left the agent's tree is ended by the next start of amux: see test_reconcile."""
-    process, (agent, shim, orphan) = supervisor
-    os.kill(process.pid, signal.SIGSTOP)
-    os.kill(shim.pid, signal.SIGKILL)
-    process.kill()
-    process.wait()
+    process, (agent, guard, orphan) = supervisor
+    kill_tree_above(agent, guard, process)
     assert gone(agent)
-    assert gone(shim)
+    assert gone(guard)
     assert alive(orphan)
 
 
@@ -329,7 +376,8 @@ def test_a_run_is_found_by_its_marker_and_a_stranger_is_not(started: list[AgentP
     started.append(mine := spawn(scripted("--deaf")))
     started.append(other := spawn(scripted("--deaf")))
     found = find_marked([mine.request.marker])[mine.request.marker]
-    assert set(found) == {key_of(mine), shim_of(mine)}
+    assert {key_of(mine), shim_of(mine)} < set(found)
+    assert len(found) == 3
     assert key_of(other) not in found
 
 

@@ -19,13 +19,20 @@ import pytest
 
 from launcher.errors import AgentNotFound, BadRequest, ChannelError, SessionNotFound
 from launcher.events import EventKind
-from launcher.processes import ProcessKey, alive, find_marked
+from launcher.processes import ProcessKey, alive, find_marked, start_time
 from launcher.request import LaunchRequest
 from launcher.sessions import State
 from launcher.spawn import ExitStatus
 from launcher.supervisor import Session, Supervisor
 from providers.base import Mode
-from tests.launcher.agents_at_work import COMMAND, DEADLINE, eventually, gone, written_pid
+from tests.launcher.agents_at_work import (
+    COMMAND,
+    DEADLINE,
+    eventually,
+    gone,
+    kill_tree_above,
+    written_pid,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -231,7 +238,7 @@ KILLED = textwrap.dedent(
         provider="generic", environment=dict(os.environ),
         arguments=(*COMMAND, "--deaf", "--orphan", sys.argv[1])))
     shim = next(one for one in supervisor.record(session.id).processes if one.role == "shim")
-    print(session.id, session.pid, shim.pid, flush=True)
+    print(session.id, session.pid, shim.pid, shim.start, flush=True)
     time.sleep(3600)
     """
 )
@@ -249,11 +256,12 @@ def killed_supervisor(
         cwd=Path(__file__).parents[2],
     ) as process:
         assert process.stdout is not None
-        session, _, shim = process.stdout.readline().split()
+        session, *numbers = process.stdout.readline().split()
+        pid, guard, start = (int(number) for number in numbers)
         orphan = written_pid(file)
         if and_shim:
-            os.kill(process.pid, signal.SIGSTOP)
-            os.kill(int(shim), signal.SIGKILL)
+            agent = ProcessKey(pid=pid, start=start_time(pid))
+            kill_tree_above(agent, ProcessKey(pid=guard, start=start), process)
         process.kill()
     return session, orphan
 

@@ -1,0 +1,335 @@
+"""A running agent as its supervisor holds it, until nothing of it is left."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import threading
+from collections import deque
+from dataclasses import dataclass
+from selectors import EVENT_READ, PollSelector
+from typing import TYPE_CHECKING, Final
+
+from launcher.errors import AgentFailed, AgentNotFound
+from launcher.processes import end_marked, start_time
+from launcher.stdio import Stdio
+
+if TYPE_CHECKING:
+    import socket
+    import subprocess
+    from collections.abc import Callable
+
+    from launcher.spawn import SpawnRequest
+    from launcher.stdio import Ends
+
+START_DEADLINE: Final = 30.0
+"""Seconds for the shim to start and to execute the agent."""
+CLOSE_GRACE: Final = 2.0
+"""Seconds between closing the agent's stdin and TERM."""
+TERM_GRACE: Final = 5.0
+"""Seconds between TERM and KILL."""
+KILL_GRACE: Final = 5.0
+"""Seconds for a killed agent and its descendants to be gone."""
+SHIM_GRACE: Final = 2.0
+"""Seconds more for the shim's own answer, before it is killed too."""
+STDERR_TAIL: Final = 16 * 1024
+"""Bytes of the agent's stderr that are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitStatus:
+    """How the agent ended: an exit `code` or a `signal`, never both.
+
+    `lost` means that the shim was killed, so the status is amux's own KILL. `survivors` counts
+    descendants that could not be ended (set-id programs of another user).
+    """
+
+    code: int | None = None
+    signal: int | None = None
+    lost: bool = False
+    survivors: int = 0
+
+    @property
+    def shell(self) -> int:
+        """Return the status as a shell would: the code, or 128 plus the signal."""
+        return self.code if self.code is not None else 128 + (self.signal or 0)
+
+    def __str__(self) -> str:
+        """Say it for people."""
+        how = f"exit {self.code}" if self.signal is None else f"signal {self.signal}"
+        return f"{how} (its shim was killed)" if self.lost else how
+
+
+class AgentProcess:
+    """A running agent. Every method may be called from any thread."""
+
+    def __init__(
+        self,
+        request: SpawnRequest,
+        guard: subprocess.Popen[bytes],
+        control: socket.socket,
+        ends: Ends,
+    ) -> None:
+        self.request = request
+        self.stdin = ends.our_stdin
+        self.stdout = ends.our_stdout
+        self.terminal = ends.terminal
+        """The supervisor's side of the PTY, a descriptor; None without one."""
+        self.pid = 0
+        self.start_time = 0
+        self.shim_pid = guard.pid
+        self.shim_start_time = start_time(guard.pid)
+        self._guard = guard
+        self._control = control
+        self._stderr = ends.our_stderr
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
+        self._tail_lock = threading.Lock()
+        self._started = threading.Event()
+        self._ended = threading.Event()
+        self._failure = ""
+        self._status: ExitStatus | None = None
+        self._callbacks: list[Callable[[ExitStatus], None]] = []
+        self._stopped_callback: Callable[[int], None] | None = None
+        self._stopped_early = 0
+        self._ending: ExitStatus | None = None
+        self._left: int | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(
+            target=self._watch, name=f"amux-watch-{guard.pid}", daemon=True
+        )
+
+    # --- asking ---
+
+    @property
+    def status(self) -> ExitStatus | None:
+        """Return how the agent ended; None while it runs."""
+        return self._status
+
+    def stderr_tail(self) -> str:
+        """Return the last STDERR_TAIL bytes of the agent's stderr, as text."""
+        with self._tail_lock:
+            data = b"".join(self._tail)
+        return data[-STDERR_TAIL:].decode("utf-8", "replace")
+
+    def wait(self, deadline: float | None = None) -> ExitStatus | None:
+        """Wait at most `deadline` seconds until the agent and its descendants are gone."""
+        self._ended.wait(deadline)
+        return self._status
+
+    def on_end(self, callback: Callable[[ExitStatus], None]) -> None:
+        """Call back once when the agent has ended, at once if it already has."""
+        with self._lock:
+            if self._status is None:
+                self._callbacks.append(callback)
+                return
+        callback(self._status)
+
+    def on_stopped(self, callback: Callable[[int], None]) -> None:
+        """Call back with the signal's number when the agent was stopped (INHERIT and PTY)."""
+        with self._lock:
+            self._stopped_callback = callback
+            earlier, self._stopped_early = self._stopped_early, 0
+        if earlier:
+            callback(earlier)
+
+    # --- acting ---
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the agent itself; nothing happens if it has ended."""
+        self._command(f"signal {int(number)}")
+
+    def resume(self) -> None:
+        """Continue an agent that was stopped on its PTY."""
+        self._command("continue")
+
+    def close_stdin(self) -> None:
+        """Close the agent's stdin."""
+        if self.stdin is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self.stdin.close()
+
+    def close(self) -> None:
+        """Let go of the supervisor's ends of stdio; what the agent still writes is lost."""
+        self.close_stdin()
+        if self.stdout is not None:
+            self.stdout.close()
+        self.close_terminal()
+
+    def close_terminal(self) -> None:
+        """Close the supervisor's side of the PTY, if there is one."""
+        terminal, self.terminal = self.terminal, None
+        if terminal is not None:
+            os.close(terminal)
+
+    def begin_stop(
+        self, *, close: float = CLOSE_GRACE, term: float = TERM_GRACE, kill: float = KILL_GRACE
+    ) -> None:
+        """Start the ladder (close stdin, TERM, KILL) and return; the shim carries it out.
+
+        A PTY can't be closed for its agent alone: HUP says the same.
+        """
+        self.close_stdin()
+        if self.request.stdio is Stdio.PTY:
+            self.signal(signal.SIGHUP)
+        self._command(f"stop {_ms(close)} {_ms(term)} {_ms(kill)}")
+
+    def stop(
+        self, *, close: float = CLOSE_GRACE, term: float = TERM_GRACE, kill: float = KILL_GRACE
+    ) -> ExitStatus:
+        """End the agent and its descendants and return how it ended.
+
+        Takes at most `close + term + kill` plus the time that the kernel needs. If the shim
+        itself does not answer, it is killed, and what is left is ended by the run's marker.
+        """
+        self.begin_stop(close=close, term=term, kill=kill)
+        status = self.wait(close + term + 2 * kill + SHIM_GRACE)
+        if status is None:
+            end_marked([self.request.marker], kill)
+            self._guard.kill()
+            self._ended.wait()
+        return self._status or ExitStatus(signal=signal.SIGKILL, lost=True)
+
+    def started(self) -> None:
+        """Wait until the agent's program was executed; raise what prevented it."""
+        if not self._started.wait(START_DEADLINE):
+            end_marked([self.request.marker], KILL_GRACE)
+            self._guard.kill()
+            self._ended.wait()
+            self.close()
+            raise AgentFailed(f"the agent was not started within {START_DEADLINE:.0f} s")
+        if self._failure:
+            self._ended.wait()
+            self.close()
+            raise _failure(self._failure, self.request, self.stderr_tail())
+
+    def begin(self, message: bytes) -> None:
+        """Hand the specification to the shim and start watching."""
+        # Where the shim is gone already the watcher sees the end of the socket and reports it.
+        with contextlib.suppress(OSError):
+            self._control.sendall(message)
+        self._thread.start()
+
+    def _command(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            self._control.sendall(line.encode() + b"\n")
+
+    # --- the watching thread ---
+
+    def _watch(self) -> None:
+        with PollSelector() as selector:
+            selector.register(self._control, EVENT_READ)
+            if self._stderr is not None:
+                selector.register(self._stderr, EVENT_READ)
+            pending = b""
+            while True:
+                ended = False
+                for key, _ in selector.select():
+                    if key.fileobj is self._control:
+                        chunk = self._receive()
+                        ended = not chunk
+                        pending += chunk
+                    elif not self._read_stderr():
+                        selector.unregister(key.fileobj)
+                while b"\n" in pending:
+                    line, _, pending = pending.partition(b"\n")
+                    self._hear(os.fsdecode(line))
+                if ended:
+                    break
+        self._finish()
+
+    def _receive(self) -> bytes:
+        try:
+            return self._control.recv(65536)
+        except OSError:
+            return b""
+
+    def _read_stderr(self) -> bool:
+        assert self._stderr is not None  # noqa: S101  # registered only if it is there
+        chunk = os.read(self._stderr.fileno(), 65536)
+        if self.request.stderr_copy is not None:
+            with contextlib.suppress(OSError):
+                os.write(self.request.stderr_copy, chunk)
+        with self._tail_lock:
+            self._tail.append(chunk)
+            self._tail_size += len(chunk)
+            while self._tail and self._tail_size - len(self._tail[0]) >= STDERR_TAIL:
+                self._tail_size -= len(self._tail.popleft())
+        return bool(chunk)
+
+    def _hear(self, line: str) -> None:
+        word, _, rest = line.partition(" ")
+        if word == "started":
+            pid, _, started = rest.partition(" ")
+            self.pid, self.start_time = int(pid), int(started)
+            self._started.set()
+        elif word == "failed":
+            self._failure = rest
+        elif word == "gone":
+            self._left = int(rest)
+        elif word == "stopped":
+            self._tell_stopped(int(rest))
+        elif word == "ended":
+            kind, number, survivors = rest.split()
+            value = int(number)
+            self._ending = ExitStatus(
+                code=value if kind == "exit" else None,
+                signal=value if kind == "signal" else None,
+                survivors=int(survivors),
+            )
+
+    def _tell_stopped(self, number: int) -> None:
+        with self._lock:
+            callback = self._stopped_callback
+            if callback is None:
+                self._stopped_early = number
+        if callback is not None:
+            callback(number)
+
+    def _finish(self) -> None:
+        """End what a killed shim left, then tell everybody who waits."""
+        self._guard.wait()
+        status = self._ending
+        if self._left is None or status is None:
+            # Whoever was killed may have known processes that only the marker still tells of.
+            left = end_marked([self.request.marker], KILL_GRACE)
+            self._left = max(left, self._left or 0)
+        if status is None:
+            status = ExitStatus(signal=signal.SIGKILL, lost=True, survivors=self._left)
+            self._failure = self._failure or "0 the shim was killed before the agent was started"
+        self._drain_stderr()
+        self._control.close()
+        self.close_stdin()
+        with self._lock:
+            self._status = status
+            callbacks, self._callbacks = self._callbacks, []
+        self._started.set()
+        self._ended.set()
+        with contextlib.ExitStack() as every:  # one that raises does not keep the others from it
+            for callback in reversed(callbacks):
+                every.callback(callback, status)
+
+    def _drain_stderr(self) -> None:
+        """Read what is in the pipe; a survivor may hold its other end, so never wait."""
+        if self._stderr is None:
+            return
+        os.set_blocking(self._stderr.fileno(), False)
+        with contextlib.suppress(BlockingIOError):
+            while self._read_stderr():
+                pass
+        self._stderr.close()
+
+
+def _failure(text: str, request: SpawnRequest, stderr: str) -> AgentFailed | AgentNotFound:
+    number, _, what = text.partition(" ")
+    program = request.argv[0]
+    if int(number) in (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC):
+        as_whom = f" as {request.identity.user}" if request.identity else ""
+        return AgentNotFound(f"{program} cannot be started{as_whom} in {request.cwd}: {what}")
+    return AgentFailed(f"{program} could not be started: {what}", stderr=stderr)
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
