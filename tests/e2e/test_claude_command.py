@@ -1,0 +1,133 @@
+"""`amux launch claude`: print mode and the screen, each after a pre-flight."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fixtures.hosts import running_host
+from fixtures.pinned import CLAUDE_VERSIONS
+from fixtures.stages import AMUX, occurrences, staged
+from fixtures.terminal import terminal
+from launcher.probe.model import Say
+from launcher.protocol import render
+from launcher.sessions import SessionStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from fixtures.stages import Stage
+    from launcher.host import Host
+    from launcher.probe.model import Answer, Turn
+    from launcher.sessions import SessionRecord
+
+pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERSIONS)]
+
+PROTOCOL = render("mcp").text
+SECTION = "persistent file-based memory"
+
+
+def answering(turn: Turn) -> Answer:
+    """Answer each prompt with a word of its own."""
+    return Say(f"ANSWER-{len(turn.user)}")
+
+
+@pytest.fixture(scope="module")
+def shared_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    with running_host(tmp_path_factory.mktemp("runtime")) as made:
+        yield made
+
+
+@pytest.fixture
+def stage(tmp_path: Path, shared_host: Host, version: str) -> Iterator[Stage]:
+    with staged(tmp_path, shared_host, "claude", version, answering) as made:
+        yield made
+
+
+def assert_bound(turn: Turn | None, text: str) -> None:
+    assert turn is not None
+    assert occurrences(turn, text) == occurrences(turn, PROTOCOL) == 1
+    assert text in turn.system
+    assert occurrences(turn, SECTION) == 0
+
+
+def launched(stderr: str) -> dict[str, object]:
+    """Return the report in the events of `--json`."""
+    events = [json.loads(line) for line in stderr.splitlines() if line.startswith('{"event"')]
+    (report,) = [one["report"] for one in events if one["event"] == "launched"]
+    assert isinstance(report, dict)
+    return report
+
+
+def test_print_mode_is_asked_once_and_again_only_after_a_setting_changed(
+    stage: Stage, version: str
+) -> None:
+    del version
+    options = ("--executable", str(stage.executable), "--json", "--", *stage.options)
+    own = ("--append-system-prompt", "Be brief.", "-p", "hello")
+    done, turn = stage.amux("launch", "claude", *options, *own)
+    assert done.stdout == "ANSWER-1\n"
+    assert_bound(turn, f"Be brief.\n\n{PROTOCOL}")
+    report = launched(done.stderr)
+    assert report["controls"][0]["observed"] == "off"  # type: ignore[index]
+    remembered = stage.host.preflights
+    first = json.loads(remembered.read_text())
+    _, turn = stage.amux("launch", "claude", *options, *own)
+    assert_bound(turn, f"Be brief.\n\n{PROTOCOL}")
+    assert json.loads(remembered.read_text()) == first
+    settings = stage.home / ".claude" / "settings.json"
+    settings.write_text('{"env": {"CLAUDE_CODE_DISABLE_AUTO_MEMORY": "0"}}')
+    before = stage.print_of("home/.claude/settings.json")
+    done, turn = stage.amux("resume", str(report["session"]), *options, "-p", "again")
+    assert done.stdout == "ANSWER-2\n"
+    assert_bound(turn, f"Be brief.\n\n{PROTOCOL}")
+    assert len(json.loads(remembered.read_text())) == len(first) + 1
+    assert stage.print_of("home/.claude/settings.json") == before
+
+
+def test_on_its_screen_a_typed_prompt_has_the_protocol_and_the_tools_also_on_a_resume(
+    stage: Stage, version: str
+) -> None:
+    del version
+    key = stage.environment["ANTHROPIC_API_KEY"]
+    project = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
+    config = {
+        "hasCompletedOnboarding": True,
+        "theme": "dark",
+        "customApiKeyResponses": {"approved": [key[-20:]], "rejected": []},
+        "projects": {str(stage.cwd): project},
+    }
+    stage.home.mkdir(parents=True, exist_ok=True)
+    (stage.home / ".claude.json").write_text(json.dumps(config))
+    options = ("--executable", str(stage.executable), "--", *stage.options)
+    session = ""
+    for command in (("launch", "claude"), ("resume",)):
+        argv = (str(AMUX), *command, *((session,) if session else ()), *options)
+        asked = f"prompt of {command[0]}"
+        with terminal(argv, stage.amux_environment, stage.cwd) as screen:
+            screen.until(
+                lambda: any(hint in screen.screen for hint in ("forshortcuts", "shift+tab")),
+                "the input line",
+            )
+            screen.enter(asked)
+            turn = stage.model.wait_for(
+                lambda one, asked=asked: asked in json.dumps(one.user) and bool(one.tools),  # type: ignore[misc]
+                deadline=30,
+            )
+            screen.shows("ANSWER-")
+            screen.enter("/exit")
+            assert screen.ended() == 0
+        assert_bound(turn, PROTOCOL)
+        assert turn.tool("amux_memory_search") is not None
+        (record,) = [
+            one for one in _records(stage) if one.cwd == str(stage.cwd) and one.state == "ended"
+        ]
+        session = record.id
+        assert record.mode == "terminal"
+
+
+def _records(stage: Stage) -> tuple[SessionRecord, ...]:
+    return SessionStore(stage.host.home).list().records

@@ -1,0 +1,161 @@
+"""Pi: what really reaches the model, in each pinned version."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fixtures.hosts import running_host
+from fixtures.pinned import PI_VERSIONS
+from fixtures.stages import occurrences, staged
+from launcher.probe.model import Call, Say
+from launcher.protocol import render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from fixtures.stages import Stage
+    from launcher.host import Host
+    from launcher.probe.model import Answer, Turn
+
+pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", PI_VERSIONS)]
+
+PROTOCOL = render("cli").text
+OWN = "Answer in verse."
+MERGED = f"{OWN}\n\n{PROTOCOL}"
+
+
+@pytest.fixture(scope="module")
+def shared_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    with running_host(tmp_path_factory.mktemp("runtime")) as made:
+        yield made
+
+
+@pytest.fixture
+def stage(tmp_path: Path, shared_host: Host, version: str) -> Iterator[Stage]:
+    with staged(tmp_path, shared_host, "pi", version) as made:
+        yield made
+
+
+def assert_bound(turn: Turn, text: str = MERGED) -> None:
+    assert occurrences(turn, text) == occurrences(turn, PROTOCOL) == 1
+    assert text in turn.system
+
+
+def append_file(stage: Stage) -> Path:
+    path = stage.home / ".pi" / "agent" / "APPEND_SYSTEM.md"
+    path.write_text(OWN)
+    return path
+
+
+def test_the_protocol_follows_the_users_own_append_file_over_resume_and_fork(
+    stage: Stage, version: str
+) -> None:
+    path = append_file(stage)
+    before = stage.print_of("home/.pi/agent/models.json", "home/.pi/agent/APPEND_SYSTEM.md")
+    report, first = stage.turn()
+    assert_bound(first)
+    bare = stage.bare("-p", "hello")
+    assert (
+        first.system.replace(MERGED.rstrip("\n"), OWN)
+        == bare.system.replace(MERGED.rstrip("\n"), OWN)
+        or first.system.replace(MERGED, OWN) == bare.system
+    )
+    assert report.agent_version == version
+    assert report.warnings == ()
+    assert stage.print_of("home/.pi/agent/models.json", "home/.pi/agent/APPEND_SYSTEM.md") == before
+    path.write_text("changed since")
+    resumed, second = stage.turn(session=report.session)
+    assert_bound(second)
+    assert second.system == first.system
+    assert resumed.native_id == report.native_id
+    assert len(second.user) > 1
+    forked, third = stage.turn(session=report.session, fork=True)
+    assert third.system == first.system
+    assert len(third.user) > len(first.user)
+    assert forked.native_id not in {None, report.native_id}
+
+
+def test_print_mode_and_its_resume_keep_the_text_and_the_conversation(
+    stage: Stage, version: str
+) -> None:
+    append_file(stage)
+    node = ("--executable", str(stage.executable))
+    done, turn = stage.amux("launch", "pi", *node, "--json", "--", *stage.options, "-p", "one")
+    assert done.stdout.strip() == "ok"
+    assert turn is not None
+    assert_bound(turn)
+    events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    report = events[0]["report"]
+    assert (report["agent_version"], report["binding"]) == (version, "global")
+    done, again = stage.amux("resume", report["session"], *node, "--", *stage.options, "-p", "two")
+    assert done.returncode == 0, done.stderr
+    assert again is not None
+    assert again.system == turn.system
+    assert again.user[-2:] == ("one", "two")
+
+
+def searching_twice(turn: Turn) -> Answer:
+    """Reach memory by the name on PATH, and by the variable."""
+    bash = turn.tool("bash")
+    assert bash is not None
+    if len(turn.results) == 0:
+        return Call(bash, {"command": "amux memory search tea"})
+    if len(turn.results) == 1:
+        return Call(bash, {"command": '"$AMUX_CLI" memory search tea; echo; amux --version'})
+    return Say("done")
+
+
+@pytest.mark.parametrize("shadowed", [False, True], ids=["plain", "shadowed"])
+def test_memory_is_reached_also_where_the_agents_own_folder_shadows_the_command(
+    tmp_path: Path, shared_host: Host, version: str, *, shadowed: bool
+) -> None:
+    with staged(tmp_path, shared_host, "pi", version, searching_twice) as stage:
+        if shadowed:
+            shadow = stage.home / ".pi" / "agent" / "bin" / "amux"
+            shadow.parent.mkdir(parents=True, exist_ok=True)
+            shadow.write_text(f"#!/bin/sh\necho {shlex.quote('THE OTHER')}\n")
+            shadow.chmod(0o755)
+        report, turn = stage.turn()
+    by_name, by_variable = (one.text for one in turn.results)
+    assert json.loads(by_variable.splitlines()[0])["matches"] == []
+    assert (turn.system.count('`"$AMUX_CLI" memory search') > 0) is shadowed
+    assert ("THE OTHER" in by_name) is shadowed
+    assert any("another `amux`" in text for text in report.warnings) is shadowed
+    if not shadowed:
+        assert json.loads(by_name)["matches"] == []
+
+
+EXTENSION = """\
+export default function (pi) {
+  pi.registerCommand("recall", { description: "remembers", handler: async () => {} });
+}
+"""
+
+
+def test_extensions_that_are_loaded_are_listed_in_the_report(stage: Stage, version: str) -> None:
+    del version
+    path = stage.home / ".pi" / "agent" / "extensions" / "recall.ts"
+    path.parent.mkdir(parents=True)
+    path.write_text(EXTENSION)
+    report, turn = stage.turn()
+    assert_bound(turn, PROTOCOL)
+    (seen,) = [one for one in report.controls if one.source == "get_commands"]
+    assert f"{path} (recall)" in seen.observed
+    assert any(str(path) in text for text in report.warnings)
+
+
+def test_a_native_conversation_without_a_record_is_resumed_untouched_and_reported(
+    stage: Stage, version: str
+) -> None:
+    del version
+    stage.bare("-p", "one")
+    report, turn = stage.turn("--continue")
+    assert (report.binding, report.resumed) == (None, True)
+    assert any("no record of amux" in text for text in report.warnings)
+    assert occurrences(turn, PROTOCOL) == 0
+    assert turn.user[0] == "one"
