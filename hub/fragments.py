@@ -77,6 +77,8 @@ def _line_start(data: bytes, line: int) -> int:
     """Return where a 1-based line begins; the end of the file if it has fewer."""
     if line <= 1:
         return 0
+    # A line count has a size of the machine's; no file has more lines than bytes.
+    line = min(line, len(data) + 2)
     pieces = data.split(b"\n", line - 1)
     return len(data) - len(pieces[-1]) if len(pieces) == line else len(data)
 

@@ -43,23 +43,28 @@ class Query:
     terms: tuple[bytes, ...]
 
 
-def parse_query(request: SearchRequest, limits: Limits) -> Query:
-    """Return the query's terms; raises InvalidRequest, LimitExceeded."""
+def parse_query(request: SearchRequest) -> Query:
+    """Return the query's terms; raises InvalidRequest."""
     try:
-        size = len(request.query.encode())
+        request.query.encode()
         (request.cursor or "").encode()
     except UnicodeEncodeError as error:
         raise InvalidRequest("the query or the cursor is not Unicode text") from error
-    _at_most("query_bytes", "the query has {} bytes", limits.query_bytes, size)
+    if request.limit < 0:
+        raise InvalidRequest("limit is not negative")
     words = request.query.split()
     if not words:
         raise InvalidRequest("the query holds no term")
-    _at_most("query_terms", "the query has {} terms", limits.query_terms, len(words))
-    if request.limit < 0:
-        raise InvalidRequest("limit is not negative")
-    _at_most("search_results", "{} results were asked for", limits.results_most, request.limit)
     bare = (word.strip(_PUNCTUATION) or word for word in words)
     return Query(tuple(dict.fromkeys(word.encode().lower() for word in bare)))
+
+
+def check_query(request: SearchRequest, limits: Limits) -> None:
+    """Hold the query against its limits; raises LimitExceeded."""
+    size, words = len(request.query.encode()), len(request.query.split())
+    _at_most("query_bytes", "the query has {} bytes", limits.query_bytes, size)
+    _at_most("query_terms", "the query has {} terms", limits.query_terms, words)
+    _at_most("search_results", "{} results were asked for", limits.results_most, request.limit)
 
 
 def _at_most(limit: str, found: str, maximum: int, size: int) -> None:

@@ -34,7 +34,7 @@ from hub.paths import (
     parse_prefix,
     refuse_twin,
 )
-from hub.search import Scan, answer, parse_query
+from hub.search import Scan, answer, check_query, parse_query
 from hub.values import (
     ABSENT,
     ForgetRequest,
@@ -91,8 +91,9 @@ class MemoryStore:
 
         Raises InvalidRequest, InvalidPath, LimitExceeded, StorageFailed.
         """
-        query = parse_query(request, self.limits)
+        query = parse_query(request)
         prefix = parse_prefix(request.path_prefix, self.limits)
+        check_query(request, self.limits)
         started = self._monotonic()
         # A prefix may name one document; then its folder is walked for that name alone.
         split = len(prefix) - bool(prefix and prefix[-1].endswith(SUFFIX))
@@ -143,7 +144,7 @@ class MemoryStore:
         segments = parse_document(request.path, self.limits)
         way = self._way(scope, segments[:-1])
         name = segments[-1]
-        finding = self._inspect(request.content, len(data))
+        finding = self._inspect(request, len(data))
         with self._lock(scope):
             old = self._find(way, name)
             self._check_size(request.path, data)
@@ -243,8 +244,12 @@ class MemoryStore:
         size = None if old is None else len(old.data)
         refuse_overflow(census, old=size, new=len(data), limits=self.limits)
 
-    def _inspect(self, content: str, size: int) -> Finding | None:
-        return inspect(content) if size <= self.limits.document_bytes else None
+    def _inspect(self, request: UpsertRequest, size: int) -> Finding | None:
+        if size > self.limits.document_bytes:
+            return None
+        # A path is shown by searches, so it is looked through as well: as line 0.
+        in_path = inspect(request.path)
+        return Finding(in_path.rule, 0) if in_path else inspect(request.content)
 
     def _refuse(self, content: str, finding: Finding | None) -> None:
         if content.startswith(_BOM):
@@ -313,9 +318,9 @@ def _conflict(revision: str) -> Conflict:
 
 
 def _rejected(finding: Finding) -> RejectedContent:
+    where = f"line {finding.line}" if finding.line else "the path"
     return RejectedContent(
-        f"line {finding.line} looks like what memory must not hold ({finding.rule}); "
-        "leave that text out",
+        f"{where} looks like what memory must not hold ({finding.rule}); leave that text out",
         rule=finding.rule,
         line=finding.line,
     )

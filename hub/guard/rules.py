@@ -63,14 +63,16 @@ def injection(  # noqa: PLR0913  # a rule is written as one record
     positive: tuple[str, ...],
     negative: tuple[str, ...],
 ) -> Rule:
-    """Make a rule for words that address the agent; they count where a sentence begins.
+    """Make a rule for words that address the agent.
 
-    A note that quotes such words in the middle of a sentence is about them and stays valid.
+    They count where a sentence begins, or after "you must" and its like. A note that quotes
+    such words in the middle of a sentence is about them and stays valid.
     """
     start = r"(?:^|[.!?:;,\u3002\uff01\uff1f\uff1a\uff1b\uff0c])[ \t>*_#\-\d.)]{0,16}"
+    told = r"\b(?:you|agents?|assistants?) (?:must|should|shall|have to|need to) (?:now )?"
     return Rule(
         name=name,
-        pattern=re.compile(f"{start}(?:{body})", re.IGNORECASE | re.MULTILINE),
+        pattern=re.compile(f"(?:{start}|{told})(?:{body})", re.IGNORECASE | re.MULTILINE),
         hints=hints,
         source=source,
         positive=positive,

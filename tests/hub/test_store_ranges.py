@@ -42,6 +42,8 @@ def memory(tmp_path: Path) -> Memory:
         (5, 0, "five"),
         (6, 0, ""),
         (99, 100, ""),
+        (10**30, 10**31, ""),
+        (1, 10**30, FIVE),
     ],
 )
 def test_lines_are_1_based_and_inclusive(memory: Memory, start: int, end: int, text: str) -> None:
@@ -74,7 +76,7 @@ def test_an_offset_stands_between_characters_and_past_the_end_is_empty(memory: M
     for inside in (2, 3):
         with pytest.raises(InvalidRequest, match="inside a character"):
             memory.show("x.md", offset=inside)
-    for past in (6, 7, 10**12):
+    for past in (6, 7, 10**12, 10**30):
         shown = memory.show("x.md", offset=past)
         assert (shown.text, shown.truncated) == ("", False)
     memory.put("y.md", "one\ntwo\n")

@@ -44,10 +44,10 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "telegram-bot-token",
-        r"[0-9]{8,10}:AA[A-Za-z0-9_-]{33}",
-        hints=(":AA",),
+        r"[0-9]{8,10}:A[A-Za-z0-9_-]{34}",
+        hints=(":A",),
         source="Telegram Bot API, authorizing your bot",
-        positive=("<10 digit>:AA<33 urlsafe>",),
+        positive=("<10 digit>:AA<33 urlsafe>", "<9 digit>:A<34 urlsafe>"),
         negative=("123456:ABC-DEF",),
     ),
     secret(

@@ -9,7 +9,7 @@ from hub.guard.rules import Rule, secret
 RULES: Final[tuple[Rule, ...]] = (
     secret(
         "aws-access-key-id",
-        r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}",
+        r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}",
         hints=("AKIA", "ASIA", "ABIA", "ACCA"),
         source="AWS IAM, unique identifiers: prefixes of access keys",
         positive=("AKIA<16 base32>", "key=ASIA<16 base32>;", "\u5bc6\u94a5AKIA<16 base32>"),

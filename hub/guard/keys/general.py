@@ -25,14 +25,15 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "private-key-block",
+        # Followed by a line's end, real or written as an escape, or by the key itself.
         r"-----BEGIN (?:[A-Z0-9]{1,16} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
-        r"(?:\\[nr]|[ \t\r]{0,8}\n(?:[ \t>]{0,8}(?:\r?\n|[A-Za-z0-9+/=]{1,128}[ \t\r]{0,8}(?:\n|\Z)"
-        r"|[A-Za-z-]{1,24}: ))|[ \t]{0,8}[A-Za-z0-9+/=]{16})",
+        r"(?:\\[nr]|[ \t\r]{0,8}(?:\n|\Z)|[ \t]{0,8}[A-Za-z0-9+/=]{16})",
         word=False,
         hints=("PRIVATE KEY",),
         source="RFC 7468, RFC 9580, OpenSSH PROTOCOL.key",
         positive=(
             "-----BEGIN PRIVATE KEY-----\nMIIE<60 base64>\n",
+            "-----BEGIN EC PRIVATE KEY-----",
             "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n",
             "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl<60 base64>\n",
             "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nlQdG<60 base64>\n",
