@@ -7,22 +7,13 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hub import config
-from hub.client import HubClient
 from hub.connection import connection_path, load_connection
-from hub.enrolment import enrol_local, remote_connection
-from hub.errors import MemoryDisabled
 from hub.home import agent_socket, private_socket
-from hub.identity import PrincipalFile
-from hub.local import answers, ensure_running
-from hub.values import PRINCIPAL_PREFIX
 from launcher.binding import Lease, Unbound, bind_fresh, bind_stored
 from launcher.environment import MemoryVariables
-from launcher.errors import IsolationRefused
+from launcher.hublink import open_hub
 from launcher.installed import commands_folder, installed_command
 from launcher.protocol import load
-from materializer import interpreter, onefile
-from materializer.tenancy import claim
 from materializer.values import PlannedFile
 from providers.base import Grant, Tools
 
@@ -34,8 +25,6 @@ if TYPE_CHECKING:
     from materializer.values import RunPaths
 
 CONNECTION_FILE: Final = "connection.json"
-HUB_SECONDS: Final = 5.0
-"""How long a launch waits for one answer of the Hub."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +62,7 @@ def bind(subject: Subject, request: LaunchRequest, host: Host, *, launch: str) -
         if not subject.stored.bound:
             return Unbound("the session began without memory and stays so", warning=False)
         return bind_stored(
-            lambda: _open_hub(request, host),
+            lambda: open_hub(request, host),
             launch=launch,
             principal=subject.stored.principal or None,
             binding=subject.stored.binding,
@@ -81,84 +70,7 @@ def bind(subject: Subject, request: LaunchRequest, host: Host, *, launch: str) -
     if not capabilities.memory:
         lacking = "; ".join(capabilities.missing) or "memory"
         return Unbound(f"{subject.provider.name} lacks: {lacking}", warning=False)
-    return bind_fresh(lambda: _open_hub(request, host), launch=launch, principal=request.principal)
-
-
-def hub_client(host: Host) -> HubClient:
-    """Return a client with the Runtime's credential, for a Hub that runs already."""
-    path = connection_path(host.home, "runtime")
-    return HubClient.from_file(path, seconds=HUB_SECONDS)
-
-
-def _open_hub(request: LaunchRequest, host: Host) -> HubClient:
-    """Reach the Hub, starting the local one where that is wanted and makes sense."""
-    enrol_local(host.home)
-    if remote_connection(host.home) is None and not answers(host.home):
-        if not config.load(host.home).memory_enabled:
-            raise MemoryDisabled("memory.enabled is false")
-        if request.start_hub:
-            ensure_running(host.home, host.environ)
-    return hub_client(host)
-
-
-def check_access(subject: Subject, lease: Lease, request: LaunchRequest, host: Host) -> None:
-    """Refuse a launch that could reach another Principal's memory around the Hub.
-
-    An account serves one Principal (UidTaken). Under policy `principal`, an agent that can read
-    AMUX_HOME runs for the account's own Principal only, or in a private home, which is weak.
-    """
-    if lease.principal is None:
-        return
-    if subject.identity is not None:
-        claim(host.home / "accounts.json", subject.identity, lease.principal)
-        return
-    private = request.private_home or (subject.stored and subject.stored.private_home)
-    if not lease.binding.startswith(PRINCIPAL_PREFIX) or private:
-        return
-    _refuse_another(lease.principal, own_principal(host), host)
-
-
-def _refuse_another(principal: str, own: str | None, host: Host) -> None:
-    if principal != own:
-        message = (
-            f"this launch for Principal {principal} would run as your own account, which "
-            f"serves {own or 'no Principal'} and can read {host.home}; give it an account with "
-            "--user, or accept weak isolation with --private-home"
-        )
-        raise IsolationRefused(message)
-
-
-def check_unbound(subject: Subject, request: LaunchRequest, host: Host) -> None:
-    """Refuse the same for a launch without memory: files are in reach whatever the Hub says.
-
-    Asked for a Principal by name, that is; and only a local home tells its Principals and policy
-    without a Hub.
-    """
-    if request.principal is None or subject.stored is not None:
-        return
-    if remote_connection(host.home) is not None:
-        return
-    own = own_principal(host)
-    found = PrincipalFile(host.home / "identity").current().resolve(request.principal)
-    if found is None:
-        return
-    if subject.identity is not None:
-        claim(host.home / "accounts.json", subject.identity, found.id)
-    elif not request.private_home and config.load(host.home).memory_isolation == "principal":
-        _refuse_another(found.id, own, host)
-
-
-def own_principal(host: Host) -> str | None:
-    """Return the Principal of this account's own credential, None where the Hub knows none."""
-    remote = remote_connection(host.home)
-    if remote is None:
-        return enrol_local(host.home)
-    path = connection_path(host.home, "user")
-    if not path.exists():
-        return None
-    with HubClient.from_file(path, seconds=HUB_SECONDS) as hub:
-        binding = hub.capability().binding or ""
-    return binding.removeprefix(PRINCIPAL_PREFIX) if binding.startswith(PRINCIPAL_PREFIX) else None
+    return bind_fresh(lambda: open_hub(request, host), launch=launch, principal=request.principal)
 
 
 def prepare(subject: Subject, lease: Lease, host: Host, paths: RunPaths) -> Memory:
@@ -174,16 +86,10 @@ def prepare(subject: Subject, lease: Lease, host: Host, paths: RunPaths) -> Memo
         commands = commands_folder(host.home, installed)
         command = commands / "amux"
     else:
-        packed = onefile.build()
-        found = interpreter.find(
-            paths.run.parent,
-            packed,
-            identity=subject.identity,
-            environment=subject.environment,
-            memory=host.home / "cache" / "interpreters.json",
-        )
-        content = interpreter.with_first_line(packed, found)
-        files.append(PlannedFile(name="amux", content=content, executable=True))
+        # Imported here: only an isolated launch needs it.
+        from launcher.isolated import own_copy  # noqa: PLC0415
+
+        files.append(own_copy(subject.identity, subject.environment, host, paths))
         commands = paths.commands
         command = commands / "amux"
     grant = Grant(

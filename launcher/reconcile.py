@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from hub.errors import HubError
 from launcher.errors import BadRequest, SessionDamaged, SessionNotFound, SessionRunning
-from launcher.memory import hub_client
+from launcher.hublink import hub_client
 from launcher.processes import end_marked, find_marked
 from launcher.sessions import SessionRecord, SessionStore, State, timestamp
 from materializer import runs

@@ -11,8 +11,12 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from launcher.binding import Lease, Unbound
+
 if TYPE_CHECKING:
-    from providers.base import Evidence
+    from launcher.attempt import Attempt
+    from launcher.memory import Memory
+    from providers.base import Confirmed, Evidence, LaunchPlan
 
 SCHEMA: Final = 1
 
@@ -76,3 +80,51 @@ class LaunchReport:
         lines.extend(f"missing   {name}" for name in self.missing)
         lines.extend(f"warning   {text}" for text in self.warnings)
         return "\n".join(lines)
+
+
+def established(
+    attempt: Attempt,
+    bound: Lease | Unbound,
+    memory: Memory | None,
+    plan: LaunchPlan,
+    confirmed: Confirmed,
+) -> LaunchReport:
+    """Return the report of a launch from what each of its steps came to."""
+    subject = attempt.subject
+    frozen = memory.frozen if memory else None
+    notice = bound.reason if isinstance(bound, Unbound) and bound.warning else None
+    if isinstance(bound, Lease):
+        notice = bound.warning
+    isolation = "none"
+    remarks: tuple[str, ...] = ()
+    if subject.identity is not None:
+        # Imported here: only an isolated launch needs it.
+        from materializer.identity import remarks as remarks_on  # noqa: PLC0415
+
+        isolation = f"user {subject.identity.user}"
+        remarks = remarks_on(subject.identity)
+    elif attempt.record.private_home:
+        isolation = "private-home (weak)"
+    return LaunchReport(
+        session=attempt.record.id,
+        provider=subject.provider.name,
+        agent_version=subject.version,
+        mode=str(attempt.request.mode),
+        resumed=subject.resume is not None,
+        native_id=confirmed.native_id or plan.native_id or attempt.record.native_id or None,
+        principal=bound.principal if isinstance(bound, Lease) else None,
+        binding=bound.binding if isinstance(bound, Lease) else None,
+        unbound=bound.reason if isinstance(bound, Unbound) else None,
+        protocol_version=frozen.protocol_version if frozen else None,
+        protocol_digest=frozen.protocol_digest if frozen else None,
+        instructions_digest=digest(confirmed.instructions or plan.instructions) if frozen else None,
+        tools=str(frozen.tools) if frozen else "none",
+        controls=confirmed.evidence if frozen else (),
+        isolation=isolation,
+        missing=subject.provider.capabilities.missing,
+        warnings=tuple(
+            text for text in (notice, *remarks, *plan.warnings, *confirmed.warnings) if text
+        ),
+        command=subject.command.argv,
+        cwd=subject.cwd,
+    )

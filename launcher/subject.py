@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final
 from launcher.agents import VersionCache, find_agent
 from launcher.environment import RelocatedHome, base_environment
 from launcher.errors import AgentNotFound, BadRequest
-from materializer.identity import resolve
-from materializer.trial import run as run_trial
 from providers.base import NativeResume
 
 if TYPE_CHECKING:
@@ -61,7 +59,7 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
     if native is not None:
         stored = sessions.by_native_id(provider.name, native.native_id)
     user = request.user or (stored.user if stored else None) or None
-    identity = None if user is None else resolve(user)
+    identity = None if user is None else _target(user)
     private = str(request.private_home or (stored.private_home if stored else ""))
     home = private or (identity.home if identity else request.environment.get("HOME", ""))
     if not home:
@@ -123,6 +121,13 @@ def _command(request: LaunchRequest, provider: Provider) -> tuple[AgentCommand, 
     return find_agent(name, search_path=path, given=request.executable), arguments
 
 
+def _target(user: str) -> Identity:
+    # Imported here, like the trial below: most launches need neither, and start sooner.
+    from materializer.identity import resolve  # noqa: PLC0415
+
+    return resolve(user)
+
+
 def _relocated(
     request: LaunchRequest, identity: Identity | None, private: str
 ) -> RelocatedHome | None:
@@ -167,6 +172,8 @@ def _ask_version(
     argv: tuple[str, ...], identity: Identity | None, environment: Mapping[str, str]
 ) -> str:
     """Try the agent as the target: run `--version` in a home of nobody's, where it can't write."""
+    from materializer.trial import run as run_trial  # noqa: PLC0415
+
     environment = {**environment, "HOME": "/nonexistent"}
     trial = run_trial(argv, identity=identity, environment=environment, deadline=VERSION_SECONDS)
     if trial.status == 0:

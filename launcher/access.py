@@ -1,0 +1,68 @@
+"""Whose memory a launch may get: an account serves one Principal, and files need no Hub."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hub.values import PRINCIPAL_PREFIX
+from launcher.errors import IsolationRefused
+from launcher.hublink import own_principal
+from materializer.tenancy import claim
+
+if TYPE_CHECKING:
+    from launcher.binding import Lease
+    from launcher.host import Host
+    from launcher.request import LaunchRequest
+    from launcher.subject import Subject
+
+
+def check_access(subject: Subject, lease: Lease, request: LaunchRequest, host: Host) -> None:
+    """Refuse a launch that could reach another Principal's memory around the Hub.
+
+    An account serves one Principal (UidTaken). Under policy `principal`, an agent that can read
+    AMUX_HOME runs for the account's own Principal only, or in a private home, which is weak.
+    """
+    if lease.principal is None:
+        return
+    if subject.identity is not None:
+        claim(host.home / "accounts.json", subject.identity, lease.principal)
+        return
+    private = request.private_home or (subject.stored and subject.stored.private_home)
+    if not lease.binding.startswith(PRINCIPAL_PREFIX) or private:
+        return
+    _refuse_another(lease.principal, own_principal(host), host)
+
+
+def check_unbound(subject: Subject, request: LaunchRequest, host: Host) -> None:
+    """Refuse the same for a launch without memory: files are in reach whatever the Hub says.
+
+    Asked for a Principal by name, that is; and only a local home tells its Principals and policy
+    without a Hub.
+    """
+    # Imported here: a bound launch needs none of it, and starts sooner.
+    from hub import config  # noqa: PLC0415
+    from hub.enrolment import remote_connection  # noqa: PLC0415
+    from hub.identity import PrincipalFile  # noqa: PLC0415
+
+    if request.principal is None or subject.stored is not None:
+        return
+    if remote_connection(host.home) is not None:
+        return
+    own = own_principal(host)
+    found = PrincipalFile(host.home / "identity").current().resolve(request.principal)
+    if found is None:
+        return
+    if subject.identity is not None:
+        claim(host.home / "accounts.json", subject.identity, found.id)
+    elif not request.private_home and config.load(host.home).memory_isolation == "principal":
+        _refuse_another(found.id, own, host)
+
+
+def _refuse_another(principal: str, own: str | None, host: Host) -> None:
+    if principal != own:
+        message = (
+            f"this launch for Principal {principal} would run as your own account, which "
+            f"serves {own or 'no Principal'} and can read {host.home}; give it an account with "
+            "--user, or accept weak isolation with --private-home"
+        )
+        raise IsolationRefused(message)

@@ -1,0 +1,86 @@
+"""One run of a session as it is being made: the right to run it, its draft record, its folder."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from launcher.processes import boot_id
+from launcher.sessions import SessionRecord, SessionStore, State, timestamp
+from materializer import runs
+
+if TYPE_CHECKING:
+    import contextlib
+
+    from launcher.host import Host
+    from launcher.request import LaunchRequest
+    from launcher.subject import Subject
+    from materializer.values import RunPaths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One run of a session as it is being made. `lock` is the descriptor of the right to run it."""
+
+    request: LaunchRequest
+    host: Host
+    subject: Subject
+    record: SessionRecord
+    paths: RunPaths
+    lock: int
+
+
+def claim(
+    request: LaunchRequest, subject: Subject, host: Host, undo: contextlib.ExitStack
+) -> Attempt:
+    """Take the right to run the session, and draft its record: a new one, a fork's, its own."""
+    sessions = SessionStore(host.home)
+    stored = subject.stored
+    fresh = stored is None or (subject.resume is not None and subject.resume.fork)
+    identifier = stored.id if stored is not None and not fresh else sessions.new_id()
+    lock = sessions.lock(identifier)
+    undo.callback(lock.release)
+    known = (
+        SessionRecord(id=identifier, provider=subject.provider.name) if stored is None else stored
+    )
+    record = replace(
+        known,
+        id=identifier,
+        agent_version=subject.version,
+        native_id="" if fresh else known.native_id,
+        kind=request.kind if stored is None else known.kind,
+        parent=known.id if fresh and stored is not None else known.parent,
+        command=subject.command.argv,
+        arguments=subject.arguments,
+        mode=str(request.mode),
+        cwd=subject.cwd,
+        user=subject.identity.user if subject.identity else "",
+        private_home=str(request.private_home or known.private_home),
+        marker=secrets.token_hex(16),
+        boot=boot_id(),
+        created=timestamp() if fresh else known.created,
+        started="",
+        ended="",
+        exit_code=None,
+        exit_signal=None,
+        failure="",
+        processes=(),
+        state=State.STARTING,
+    )
+    return Attempt(
+        request=request,
+        host=host,
+        subject=subject,
+        record=record,
+        paths=_place(None if fresh else stored, host),
+        lock=lock.descriptor,
+    )
+
+
+def _place(stored: SessionRecord | None, host: Host) -> RunPaths:
+    """Name the run's folder: the one that the session had, or a new one."""
+    if stored is not None and stored.run and Path(stored.run).parent == host.runs:
+        return runs.reopen(Path(stored.run))
+    return runs.allocate(host.runs)

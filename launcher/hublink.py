@@ -1,0 +1,81 @@
+"""Reach the Hub for a launch, and start the local one where that is wanted and makes sense."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hub.client import HubClient
+from hub.connection import connection_path, load_connection
+from hub.errors import MemoryDisabled
+from hub.unixsocket import connect
+from hub.values import PRINCIPAL_PREFIX
+
+if TYPE_CHECKING:
+    from launcher.host import Host
+    from launcher.request import LaunchRequest
+
+HUB_SECONDS: Final = 5.0
+"""How long a launch waits for one answer of the Hub."""
+CONNECT_SECONDS: Final = 2.0
+
+
+def hub_client(host: Host) -> HubClient:
+    """Return a client with the Runtime's credential, for a Hub that runs already."""
+    path = connection_path(host.home, "runtime")
+    return HubClient.from_file(path, seconds=HUB_SECONDS)
+
+
+def open_hub(request: LaunchRequest, host: Host) -> HubClient:
+    """Return a client of a Hub that answers; a local one is started on demand.
+
+    Raises MemoryDisabled where the configuration says off and no Hub runs, else HubError.
+    """
+    if not _answers(host):
+        _start_hub(request, host)
+    return hub_client(host)
+
+
+def _answers(host: Host) -> bool:
+    """Say whether this home is enrolled, and its Hub is remote or accepts connections."""
+    path = connection_path(host.home, "runtime")
+    if not path.exists():
+        return False
+    socket_path = load_connection(path).socket_path
+    if socket_path is None:
+        return True
+    with contextlib.suppress(OSError):
+        connect(Path(socket_path), seconds=CONNECT_SECONDS).close()
+        return True
+    return False
+
+
+def _start_hub(request: LaunchRequest, host: Host) -> None:
+    # Imported here: a launch that finds the Hub running needs none of it, and starts sooner.
+    from hub import config  # noqa: PLC0415
+    from hub.enrolment import enrol_local, remote_connection  # noqa: PLC0415
+    from hub.local import ensure_running  # noqa: PLC0415
+
+    enrol_local(host.home)
+    if remote_connection(host.home) is not None:
+        return
+    if not config.load(host.home).memory_enabled:
+        raise MemoryDisabled("memory.enabled is false")
+    if request.start_hub:
+        ensure_running(host.home, host.environ)
+
+
+def own_principal(host: Host) -> str | None:
+    """Return the Principal of this account's own credential, None where the Hub knows none."""
+    from hub.enrolment import enrol_local, remote_connection  # noqa: PLC0415  # as above
+
+    remote = remote_connection(host.home)
+    if remote is None:
+        return enrol_local(host.home)
+    path = connection_path(host.home, "user")
+    if not path.exists():
+        return None
+    with HubClient.from_file(path, seconds=HUB_SECONDS) as hub:
+        binding = hub.capability().binding or ""
+    return binding.removeprefix(PRINCIPAL_PREFIX) if binding.startswith(PRINCIPAL_PREFIX) else None

@@ -1,0 +1,120 @@
+"""Ask the provider: for its plan, and for what the agent's own answers confirm."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import uuid
+from typing import TYPE_CHECKING
+
+from launcher.channel import Controls
+from launcher.environment import run_environment
+from launcher.errors import LaunchError, MemoryNotIsolated
+from launcher.facts import read_facts
+from launcher.preflight import PreflightMemory, run_preflight
+from materializer import runs
+from providers.base import AgentRequest, Confirmed, LaunchPlan, Preflight
+from providers.errors import NotConfirmed
+
+if TYPE_CHECKING:
+    from launcher.attempt import Attempt
+    from launcher.channel import JsonLinesChannel, JsonRpcChannel
+    from launcher.memory import Memory
+    from providers.base import Grant
+
+
+def agent_request(attempt: Attempt, memory: Memory | None) -> AgentRequest:
+    """Return what the provider may know, with the environment that the agent will have."""
+    subject = attempt.subject
+    return AgentRequest(
+        command=subject.command.argv,
+        version=subject.version,
+        arguments=subject.arguments,
+        mode=attempt.request.mode,
+        cwd=subject.cwd,
+        home=subject.home,
+        environment=run_environment(
+            subject.environment, memory=memory.variables if memory else None
+        ),
+        interpreter=sys.executable,
+        fresh_id=str(uuid.uuid4()),
+        resume=subject.resume,
+        options=attempt.request.options,
+    )
+
+
+def plan_launch(
+    attempt: Attempt, agent: AgentRequest, memory: Memory | None
+) -> tuple[LaunchPlan, Confirmed]:
+    """Ask the provider for its plan; a pre-flight that it wants first is run and answered."""
+    provider = attempt.subject.provider
+    grant = memory.grant if memory else None
+    facts = read_facts(provider.questions(agent), attempt.subject.identity, provider.traces(agent))
+    step = provider.plan(agent, grant, facts)
+    if isinstance(step, LaunchPlan):
+        return step, Confirmed(instructions=step.instructions)
+    if grant is None:
+        message = f"{provider.name} asked for a pre-flight of a launch without memory"
+        raise LaunchError(message)
+    confirmed = _preflight(attempt, step, agent, grant)
+    plan = provider.plan(agent, grant, facts, confirmed)
+    if isinstance(plan, Preflight):
+        message = f"{provider.name} asked for a second pre-flight"
+        raise LaunchError(message)
+    return plan, confirmed
+
+
+def _preflight(attempt: Attempt, step: Preflight, agent: AgentRequest, grant: Grant) -> Confirmed:
+    with contextlib.ExitStack() as undo:
+        if step.files:
+            runs.apply(attempt.paths, step.files, attempt.subject.identity)
+            undo.callback(runs.remove, attempt.paths)
+        try:
+            return run_preflight(
+                step,
+                attempt.subject.provider,
+                agent,
+                grant,
+                identity=attempt.subject.identity,
+                marker=attempt.record.marker,
+                memory=PreflightMemory(attempt.host.preflights),
+            )
+        except NotConfirmed as error:
+            raise MemoryNotIsolated(str(error)) from error
+
+
+def control(
+    attempt: Attempt,
+    channel: JsonLinesChannel,
+    agent: AgentRequest,
+    grant: Grant | None,
+    plan: LaunchPlan,
+) -> Confirmed:
+    """Do the handshake on the agent's own channel and confirm the controls."""
+    try:
+        return attempt.subject.provider.control(channel, agent, grant, plan)
+    except NotConfirmed as error:
+        raise MemoryNotIsolated(str(error)) from error
+
+
+def together(before: Confirmed, now: Confirmed) -> Confirmed:
+    """Add what the agent's channel established to what a pre-flight did."""
+    again = {one.control for one in now.evidence}
+    earlier = (one for one in before.evidence if one.control not in again)
+    return Confirmed(
+        evidence=(*earlier, *now.evidence),
+        instructions=now.instructions or before.instructions,
+        native_id=now.native_id or before.native_id,
+        warnings=(*before.warnings, *now.warnings),
+    )
+
+
+def controls(
+    attempt: Attempt, channel: JsonRpcChannel, agent: AgentRequest, instructions: str
+) -> Controls:
+    """Hold the supervisor's own requests to what the launch confirmed."""
+    provider = attempt.subject.provider
+    return Controls(
+        before=lambda method, params: provider.outgoing(method, params, instructions),
+        after=lambda method, result: provider.opened(channel, method, result, agent),
+    )

@@ -1,0 +1,95 @@
+"""The session record along a launch: decided, running, ended, or failed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from launcher.binding import Lease, Unbound
+from launcher.report import digest
+from launcher.sessions import RecordedEvidence, RunProcess, State, timestamp
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from launcher.attempt import Attempt
+    from launcher.memory import Memory
+    from launcher.report import LaunchReport
+    from launcher.sessions import SessionRecord, SessionStore
+    from launcher.spawn import AgentProcess, ExitStatus
+    from providers.base import Confirmed, Evidence, LaunchPlan
+
+
+def decided(attempt: Attempt, bound: Lease | Unbound, memory: Memory | None) -> SessionRecord:
+    """Return the record as it is saved before the spawn: the binding and text are decided."""
+    record = replace(attempt.record, run=str(attempt.paths.run))
+    if memory is None or not isinstance(bound, Lease):
+        return record
+    return replace(
+        record,
+        principal=bound.principal or record.principal,
+        binding=bound.binding,
+        protocol=memory.frozen.protocol,
+        protocol_version=memory.frozen.protocol_version,
+        protocol_digest=memory.frozen.protocol_digest,
+        tools=str(memory.frozen.tools),
+    )
+
+
+def running(
+    record: SessionRecord,
+    process: AgentProcess,
+    report: LaunchReport,
+    confirmed: Confirmed,
+    plan: LaunchPlan,
+) -> SessionRecord:
+    """Return the record of a run that stands, with the frozen text and the evidence."""
+    instructions = (confirmed.instructions or plan.instructions or "") if record.bound else ""
+    return replace(
+        record,
+        state=State.RUNNING,
+        native_id=report.native_id or "",
+        instructions=instructions,
+        instructions_digest=digest(instructions) or "" if instructions else "",
+        processes=(
+            RunProcess(role="agent", pid=process.pid, start=process.start_time),
+            RunProcess(role="shim", pid=process.shim_pid, start=process.shim_start_time),
+        ),
+        started=timestamp(),
+        warnings=report.warnings,
+        evidence=tuple(recorded(one) for one in report.controls),
+    )
+
+
+def write_end(sessions: SessionStore, record: SessionRecord, status: ExitStatus) -> None:
+    """Write down how the run ended, in the record as it is by now."""
+    ended = replace(
+        sessions.load(record.id),
+        state=State.ENDED,
+        ended=timestamp(),
+        exit_code=status.code,
+        exit_signal=status.signal,
+        processes=(),
+    )
+    sessions.update(ended)
+
+
+def write_failure(
+    sessions: SessionStore,
+    record: SessionRecord,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    trace: TracebackType | None,
+) -> None:
+    """Write down why a launch failed, an interrupt included; nothing where none did."""
+    del trace
+    if kind is not None:
+        failure = str(error) or kind.__name__
+        sessions.update(replace(record, state=State.FAILED, failure=failure))
+
+
+def recorded(evidence: Evidence) -> RecordedEvidence:
+    """Return a piece of evidence as the record holds it."""
+    return RecordedEvidence(
+        control=evidence.control, observed=evidence.observed, source=evidence.source
+    )
