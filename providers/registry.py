@@ -67,13 +67,15 @@ class Registry:
         if not points:
             known = ", ".join(self.names()) or "none"
             raise UnknownProvider(f"there is no provider {name!r}; installed: {known}")
+        if len(points) == 1:
+            return points[0]
         ours = [point for point in points if _owner(point) == OURS]
-        if len(points) > 1 and len(ours) != 1:
+        if len(ours) != 1:
             owners = ", ".join(sorted(_owner(point) for point in points))
             raise UnknownProvider(
                 f"the provider {name!r} is claimed by {owners}; uninstall all but one of them"
             )
-        return ours[0] if ours else points[0]
+        return ours[0]
 
     def _rows(self, name: str) -> list[Listed]:
         rows: list[Listed] = []
@@ -117,21 +119,23 @@ def _owner(point: EntryPoint) -> str:
 
 def _instance(point: EntryPoint) -> Provider:
     """Import and make the provider. Whatever a plugin raises is its own failure, not ours."""
-    where = f"the provider {point.name!r} ({point.value}, of {_owner(point) or 'no distribution'})"
     try:
         loaded = point.load()
     except (Exception, SystemExit) as error:  # a plugin may raise anything
-        raise UnknownProvider(
-            f"{where} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
+        raise _unusable(point, f"cannot be loaded: {type(error).__name__}: {error}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, Provider)):
-        raise UnknownProvider(f"{where} is not a class derived from providers.base.Provider")
+        raise _unusable(point, "is not a class derived from providers.base.Provider")
     for attribute, kind in (("name", str), ("executable", str), ("capabilities", Capabilities)):
         if not isinstance(getattr(loaded, attribute, None), kind):
-            raise UnknownProvider(f"{where} declares no {attribute} ({kind.__name__})")
+            raise _unusable(point, f"declares no {attribute} ({kind.__name__})")
     if loaded.name != point.name:
-        raise UnknownProvider(f"{where} calls itself {loaded.name!r}")
+        raise _unusable(point, f"calls itself {loaded.name!r}")
     try:
         return loaded()
     except (Exception, SystemExit) as error:  # same
-        raise UnknownProvider(f"{where} cannot be made: {type(error).__name__}: {error}") from error
+        raise _unusable(point, f"cannot be made: {type(error).__name__}: {error}") from error
+
+
+def _unusable(point: EntryPoint, why: str) -> UnknownProvider:
+    owner = _owner(point) or "no distribution"
+    return UnknownProvider(f"the provider {point.name!r} ({point.value}, of {owner}) {why}")
