@@ -1,15 +1,15 @@
 """The only orchestrator: request, plan, files, process, session record; and the amux command.
 
-The public names are imported when they are first used, since the `amux memory` command passes
-through this package and must start fast.
+The public names are imported when they are first used, since the `amux memory` command and each
+agent's shim pass through this package and must start fast: nothing is imported here.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Final
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Final
+
     from launcher.host import Host, this_host
     from launcher.report import LaunchReport
     from launcher.request import LaunchRequest, Provision
@@ -48,4 +48,6 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
+    import importlib  # noqa: PLC0415  # see above
+
     return getattr(importlib.import_module(_HOMES[name]), name)

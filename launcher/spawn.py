@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from materializer.values import Identity
 
 __all__ = [
+    "BOOT",
     "CLOSE_GRACE",
     "KILL_GRACE",
     "STDERR_TAIL",

@@ -16,7 +16,7 @@ import pytest
 
 from launcher.errors import AgentNotFound, BadRequest, IsolationRefused
 from launcher.processes import ProcessKey, alive, find_marked, start_time
-from launcher.spawn import STDERR_TAIL, AgentProcess, ExitStatus, SpawnRequest, Stdio, spawn
+from launcher.spawn import BOOT, STDERR_TAIL, AgentProcess, ExitStatus, SpawnRequest, Stdio, spawn
 from materializer.values import Identity
 from tests.launcher.agents_at_work import (
     COMMAND,
@@ -144,6 +144,16 @@ def test_another_user_never_gets_the_callers_terminal() -> None:
     )
     with pytest.raises(IsolationRefused, match="terminal"):
         spawn(request)
+
+
+def test_the_shim_imports_nothing_heavy() -> None:
+    """There is one beside each agent."""
+    heavy = "{'typing', 're', 'enum', 'json', 'dataclasses', 'signal', 'socket', 'subprocess'}"
+    code = f"{BOOT.partition('; main()')[0]}; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
 
 
 # --- stopping ---
