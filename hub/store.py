@@ -11,7 +11,7 @@ import os
 import re
 import threading
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
@@ -27,6 +27,7 @@ from hub.limits import Limits
 from hub.paths import (
     ENTRY,
     SUFFIX,
+    Place,
     Way,
     exists,
     follow,
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _BOM: Final = "\ufeff"
+# A scan needs the processor all the time: more at once would only make each run out of its
+# own time, which begins when its turn has come.
+_SCANS_AT_ONCE: Final = 2
 _REVISION: Final = re.compile(r"[0-9a-f]{64}|absent", re.ASCII)
 
 
@@ -85,6 +89,7 @@ class MemoryStore:
         self._maker = FolderMaker(self._files)
         self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         self._locks_guard = threading.Lock()
+        self._scans = threading.Semaphore(_SCANS_AT_ONCE)
 
     def search(self, scope: Scope, request: SearchRequest) -> SearchAnswer:
         """Return one page of the documents that hold any of the query's terms.
@@ -94,11 +99,10 @@ class MemoryStore:
         query = parse_query(request)
         prefix = parse_prefix(request.path_prefix, self.limits)
         check_query(request, self.limits)
-        started = self._monotonic()
         # A prefix may name one document; then its folder is walked for that name alone.
         split = len(prefix) - bool(prefix and prefix[-1].endswith(SUFFIX))
         folders, only = prefix[:split], "".join(prefix[split:])
-        with follow(self._way(scope, folders), files=self._files, limits=self.limits) as place:
+        with self._scans, self._follow(scope, folders) as place:
             if only and not place.missing and not exists(only, place.folder):
                 refuse_twin(only, place.folder, files=self._files, limits=self.limits)
             walk = Walk(
@@ -113,7 +117,7 @@ class MemoryStore:
                 query=query,
                 walk=walk,
                 limits=self.limits,
-                deadline=started + self.limits.search_seconds,
+                deadline=self._monotonic() + self.limits.search_seconds,
                 monotonic=self._monotonic,
             )
             if not place.missing:
@@ -199,6 +203,9 @@ class MemoryStore:
         own = (self._root.name, *scope.folder.split("/"))
         return Way(home=self._root.parent, own=own, segments=segments)
 
+    def _follow(self, scope: Scope, segments: tuple[str, ...]) -> AbstractContextManager[Place]:
+        return follow(self._way(scope, segments), files=self._files, limits=self.limits)
+
     def _lock(self, scope: Scope) -> threading.Lock:
         with self._locks_guard:
             lock = self._locks.get(scope.folder) or threading.Lock()
@@ -236,7 +243,7 @@ class MemoryStore:
     def _check_quota(self, scope: Scope, old: Document | None, data: bytes) -> None:
         if old is not None and len(data) <= len(old.data):
             return
-        with follow(self._way(scope, ()), files=self._files, limits=self.limits) as place:
+        with self._follow(scope, ()) as place:
             if not place.missing:
                 census = count(place.folder, files=self._files, limits=self.limits)
             else:

@@ -18,6 +18,7 @@ from hub.limits import Limits
 from hub.values import ABSENT, Scope
 
 if TYPE_CHECKING:
+    import os
     from pathlib import Path
 
     from fixtures.hubs import HubHome
@@ -135,3 +136,25 @@ def test_a_write_that_waits_for_the_disk_holds_up_neither_reads_nor_another_scop
         release.set()
         slow.result(20)
     assert memory.show("x.md").text == "slow"
+
+
+def test_two_searches_at_most_scan_at_once_so_that_none_runs_out_of_its_time(
+    tmp_path: Path,
+) -> None:
+    three = threading.Barrier(3, timeout=0.5)
+    met = []
+
+    class Meeting(FileSystem):
+        def scan(self, folder: int) -> os._ScandirIterator[str]:
+            try:
+                met.append(three.wait())
+            except threading.BrokenBarrierError:
+                met.append(None)
+            return super().scan(folder)
+
+    memory = open_memory(tmp_path, files=Meeting())
+    memory.offline("x.md", "needle")
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(memory.find, ["needle"] * 3))
+    assert met == [None] * 3
+    assert [answer.scanned_files for answer in answers] == [1, 1, 1]
