@@ -14,6 +14,7 @@ from launcher.environment import MemoryVariables
 from launcher.hublink import open_hub
 from launcher.installed import commands_folder, installed_command
 from launcher.protocol import load
+from materializer.agentside.tools import LATEST
 from materializer.values import PlannedFile
 from providers.base import Grant, Tools
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from materializer.values import RunPaths
 
 CONNECTION_FILE: Final = "connection.json"
+FIRST_TOOL_LIST: Final = "1"
+"""What sessions got before their records named a list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,7 @@ class Frozen:
     """The text that a session keeps: decided at its first launch, used as it is ever after."""
 
     tools: Tools
+    tool_list: str
     protocol: str
     protocol_version: str
     protocol_digest: str
@@ -100,6 +104,7 @@ def prepare(subject: Subject, lease: Lease, host: Host, paths: RunPaths) -> Memo
         connection=str(paths.config / CONNECTION_FILE),
         config=str(paths.config),
         work=str(paths.work),
+        tool_list=frozen.tool_list,
         instructions=frozen.instructions,
     )
     variables = MemoryVariables(
@@ -116,6 +121,7 @@ def _frozen(subject: Subject) -> Frozen:
     if stored is not None:
         return Frozen(
             tools=Tools(stored.tools),
+            tool_list=stored.tool_list or FIRST_TOOL_LIST,
             protocol=stored.protocol,
             protocol_version=stored.protocol_version,
             protocol_digest=stored.protocol_digest,
@@ -125,6 +131,7 @@ def _frozen(subject: Subject) -> Frozen:
     text = load("mcp" if tools is Tools.MCP else "cli")
     return Frozen(
         tools=tools,
+        tool_list=LATEST,
         protocol=text.text,
         protocol_version=text.version,
         protocol_digest=text.digest,

@@ -33,6 +33,7 @@ def decided(attempt: Attempt, bound: Lease | Unbound, memory: Memory | None) -> 
         protocol_version=memory.frozen.protocol_version,
         protocol_digest=memory.frozen.protocol_digest,
         tools=str(memory.frozen.tools),
+        tool_list=memory.frozen.tool_list,
     )
 
 

@@ -63,7 +63,7 @@ class RecordedEvidence:
 class SessionRecord:
     """Everything that a resume needs, as it was. An empty text means that there is none.
 
-    `binding` and below it up to `tool_names` are frozen when the session is made. Times are in
+    `binding` and below it up to `tool_list` are frozen when the session is made. Times are in
     RFC 3339, UTC. `boot` is the kernel's boot id that `processes` belong to.
     """
 
@@ -81,7 +81,7 @@ class SessionRecord:
     instructions: str = ""
     instructions_digest: str = ""
     tools: str = ""
-    tool_names: tuple[str, ...] = ()
+    tool_list: str = ""
     command: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     mode: str = "stream"

@@ -108,7 +108,8 @@ class Grant:
     """Memory for one launch. `instructions` is set on a resume: the frozen text, byte for byte.
 
     `cli` is the argv of the agent-side command, `connection` the path of its connection file,
-    `config` and `work` the run's folders (`materializer.values.RunPaths`).
+    `config` and `work` the run's folders (`materializer.values.RunPaths`). `mcp` is the argv of
+    the MCP server, with the list of tools that the session began with.
     """
 
     binding: str
@@ -118,7 +119,13 @@ class Grant:
     connection: str
     config: str
     work: str
+    tool_list: str = "1"
     instructions: str | None = None
+
+    @property
+    def mcp(self) -> tuple[str, ...]:
+        """Return the argv of the MCP server."""
+        return (*self.cli, "mcp", "--tools", self.tool_list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ from materializer.agentside.streams import (
     write_all,
 )
 from materializer.agentside.toolbox import Ticket, Toolbox
-from materializer.agentside.tools import TOOLS
+from materializer.agentside.tools import LATEST, LISTS
 from materializer.agentside.workers import Workers
 
 TYPE_CHECKING = False
@@ -48,23 +48,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 HELP = """\
-usage: amux mcp
+usage: amux mcp [--tools LIST]
 
 Serve the memory of this launch as MCP tools on standard input and output.
+
+  --tools LIST   the list of tools that the session began with; without it the latest
 """
 
 
 def serve(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Serve until standard input ends; returns the exit status."""
-    if argv:
+    if argv and argv[0] != "--tools":
         if argv[0] in ("--help", "-h"):
             write_all(STDOUT, HELP.encode())
             return DONE
-        raise Failure("invalid_request", "amux mcp takes no arguments.")
+        raise Failure("invalid_request", "amux mcp takes no argument but --tools LIST.")
+    name = argv[1] if len(argv) == 2 else LATEST  # noqa: PLR2004  # the option and its value
+    if name not in LISTS or len(argv) == 1 or len(argv) > 2:  # noqa: PLR2004  # same
+        known = ", ".join(LISTS)
+        raise Failure("invalid_request", f"This amux knows these lists of tools: {known}.")
     out = Output(os.dup(STDOUT))
     os.dup2(STDERR, STDOUT)  # whatever else might print cannot break a frame
     threading.Thread(target=_check, args=(environ,), daemon=True).start()
-    return Server(out, Toolbox(environ)).run(STDIN)
+    return Server(out, Toolbox(environ), LISTS[name]).run(STDIN)
 
 
 def _check(environ: Mapping[str, str]) -> None:
@@ -78,9 +84,10 @@ def _check(environ: Mapping[str, str]) -> None:
 class Server:
     """One client's session."""
 
-    def __init__(self, out: Output, toolbox: Toolbox) -> None:
+    def __init__(self, out: Output, toolbox: Toolbox, tools: list[dict[str, object]]) -> None:
         self._out = out
         self._toolbox = toolbox
+        self._tools = tools
         self._workers = Workers()
         self._version = HANDSHAKE[0]
         self._running: dict[object, Ticket] = {}
@@ -140,7 +147,7 @@ class Server:
 
     def _answer(self, method: str, params: object, version: str) -> dict[str, object]:
         if method == "tools/list":
-            return {"tools": TOOLS}
+            return {"tools": self._tools}
         if version in MODERN:
             if method == "server/discover":
                 return discover()

@@ -148,7 +148,10 @@ CONTINUE = _tool(
     read_only=True,
 )
 
-TOOLS = [SEARCH, GET, UPSERT, FORGET, CONTINUE]
+LISTS = {"1": [SEARCH, GET, UPSERT, FORGET, CONTINUE]}
+"""Every list that was ever offered: a session keeps the one it began with, byte for byte."""
+LATEST = "1"
+TOOLS = LISTS[LATEST]
 
 VERBS = {
     "amux.memory_search": "search",

@@ -23,8 +23,8 @@ def config(grant: Grant) -> bytes:
     """Return the MCP configuration file; it is loaded with the caller's own ones."""
     server = {
         "type": "stdio",
-        "command": grant.cli[0],
-        "args": [*grant.cli[1:], "mcp"],
+        "command": grant.mcp[0],
+        "args": list(grant.mcp[1:]),
         "env": {"AMUX_CONNECTION": grant.connection, "AMUX_MEMORY_BINDING": grant.binding},
         "alwaysLoad": True,
     }

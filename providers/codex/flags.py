@@ -75,10 +75,10 @@ def overrides(values: Mapping[str, object]) -> tuple[str, ...]:
 
 def server_entry(grant: Grant) -> dict[str, object]:
     """Return the launch's MCP server entry. It holds paths and the binding, never a secret."""
-    command, *rest = grant.cli
+    command, *rest = grant.mcp
     return {
         "command": command,
-        "args": [*rest, "mcp"],
+        "args": rest,
         "env": {"AMUX_MEMORY_BINDING": grant.binding, "AMUX_CONNECTION": grant.connection},
         "enabled": True,
         "required": True,

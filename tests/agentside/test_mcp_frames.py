@@ -10,6 +10,9 @@ import pytest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from materializer.agentside import VERSION, dialects
+from materializer.agentside.errors import Failure
+from materializer.agentside.server import serve
+from materializer.agentside.tools import LISTS
 from tests.agentside.mcp_session import MODERN, McpSession, error_in
 from tests.agentside.scripted_hub import Asked, Documents, JsonObject, ScriptedHub, unix_hub
 
@@ -439,3 +442,14 @@ def test_a_small_answer_comes_as_text_and_structured_and_to_an_old_client_as_tex
 def test_help_and_stray_words_end_without_serving(side: Side) -> None:
     assert side.run("mcp", "--help").stdout.startswith(b"usage: amux mcp")
     assert side.run("mcp", "serve").returncode == 2
+
+
+@pytest.mark.parametrize("words", [("--tools",), ("--tools", "0"), ("--tools", "1", "x"), ("x",)])
+def test_a_list_of_tools_that_this_amux_does_not_know_is_refused(words: tuple[str, ...]) -> None:
+    with pytest.raises(Failure) as refused:
+        serve(words, {})
+    assert refused.value.code == "invalid_request"
+
+
+def test_the_first_list_is_kept_for_sessions_that_began_with_it() -> None:
+    assert json.dumps(LISTS["1"]) == json.dumps(json.loads(FROZEN.read_text()))

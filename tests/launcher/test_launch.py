@@ -141,6 +141,7 @@ def test_a_resume_uses_the_frozen_bytes_after_the_template_changed(
     assert again.report.instructions_digest == first.report.instructions_digest
     assert again.report.native_id == first.report.native_id
     assert again.report.resumed
+    assert SessionStore(scripted.home).load(first.report.session).tool_list == "1"
 
 
 def test_a_resume_while_memory_is_off_keeps_text_and_binding(

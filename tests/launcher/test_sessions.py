@@ -47,7 +47,7 @@ def full_record(store: SessionStore) -> SessionRecord:
         instructions="first\r\nsecond\ttab\x1b[0m\n" + TEXT,
         instructions_digest="11" * 32,
         tools="mcp",
-        tool_names=("amux.memory_search", "amux.memory_get"),
+        tool_list="1",
         command=("/usr/bin/codex",),
         arguments=("--flag=ä", "", "two\nlines"),
         mode="stream",

@@ -166,7 +166,7 @@ def test_the_memory_tools_are_added_after_the_callers_servers_and_permissions() 
     assert option(plan, "--mcp-config") == [f"{CONFIG}/mcp.json"]
     assert option(plan, "--allowedTools") == ["mcp__amux"]
     server = json.loads(content(plan, "mcp.json"))["mcpServers"]["amux"]
-    assert (server["command"], server["args"]) == ("/srv/amux/bin/amux", ["mcp"])
+    assert (server["command"], server["args"]) == ("/srv/amux/bin/amux", ["mcp", "--tools", "1"])
     assert server["env"]["AMUX_MEMORY_BINDING"] == "principal:ann"
     assert any("amux is left out" in text for text in plan.warnings)
 

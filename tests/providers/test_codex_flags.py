@@ -83,7 +83,7 @@ def test_an_enabled_feature_of_the_caller_comes_before_our_off_flags() -> None:
 def test_the_server_entry_carries_the_binding_and_the_connection_but_no_secret() -> None:
     values = settings(CODEX.plan(request(), grant(), Facts()))
     assert values["mcp_servers.amux.command"] == "/usr/bin/python3"
-    assert values["mcp_servers.amux.args"] == ['/run/a "b"/amux', "mcp"]
+    assert values["mcp_servers.amux.args"] == ['/run/a "b"/amux', "mcp", "--tools", "1"]
     assert values["mcp_servers.amux.required"] is True
     assert values["mcp_servers.amux.env"] == {
         "AMUX_MEMORY_BINDING": "principal:ann",
