@@ -142,7 +142,7 @@ def test_two_searches_at_most_scan_at_once_so_that_none_runs_out_of_its_time(
     tmp_path: Path,
 ) -> None:
     three = threading.Barrier(3, timeout=0.5)
-    met = []
+    met: list[int | None] = []
 
     class Meeting(FileSystem):
         def scan(self, folder: int) -> os._ScandirIterator[str]:
