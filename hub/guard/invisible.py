@@ -94,8 +94,9 @@ KINDS: Final[tuple[Invisible, ...]] = (
         "variation-selector",
         r"\ufe00-\ufe0f\U000e0100-\U000e01ef",
         # One after a picture, a keycap's base, a symbol, or an ideograph; never two.
-        rf"(?<=[{_PICTURES}0-9#*])[\ufe0e\ufe0f]|(?<=[\u2200-\u22ff\u2a00-\u2aff])\ufe00"
-        r"|(?<=[\u1000-\u109f\u2e80-\u9fff\uf900-\ufaff\U00020000-\U000323af])"
+        rf"(?<=[{_PICTURES}0-9#*])[\ufe0e\ufe0f]|(?<=[\u2200-\u22ff\u2a00-\u2aff0])\ufe00"
+        r"|(?<=[\u2100-\u214f\U0001d400-\U0001d7ff])[\ufe00\ufe01]"
+        r"|(?<=[\u1000-\u109f\u2e80-\u9fff\ua840-\ua87f\uf900-\ufaff\uff01-\uff1f\U00020000-\U000323af])"
         r"[\ufe00-\ufe02\ufe0e\ufe0f\U000e0100-\U000e01ef]",
         "data smuggled in variation selectors; Unicode, UTS 37 and UTS 51",
         ("a\ufe0f", "\U0001f600\ufe0f\ufe0f", "\U0001f600\U000e0101", "x\U000e0110"),
