@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from launcher.spawn import AgentProcess
 
 CHUNK: Final = 65536
+REST_BYTES: Final = 1024 * 1024
+"""At most this much is copied after the agent's end: the most that a pipe can hold."""
 LAST_OUTPUT: Final = 0.2
 """Seconds without output after the agent's end, before a PTY that is still open is left."""
 KEYBOARD: Final = (signal.SIGINT, signal.SIGQUIT)
@@ -122,12 +124,36 @@ def window_size(descriptor: int = 0) -> tuple[int, int]:
 def relay_pipes(process: AgentProcess) -> ExitStatus:
     """Copy the caller's stdin and stdout; the agent's stderr goes by `stderr_copy`."""
     threading.Thread(target=_feed, args=(process,), name="amux-stdin", daemon=True).start()
-    if process.stdout is not None:
-        while chunk := os.read(process.stdout.fileno(), CHUNK):
-            if not _write_all(1, chunk):
-                process.stdout.close()
-                break
+    if process.stdout is not None and not _copy_output(process, process.stdout.fileno()):
+        process.stdout.close()
     return process.wait() or LOST
+
+
+def _copy_output(process: AgentProcess, source: int) -> bool:
+    """Copy to stdout until the pipe ends, or the agent has and the rest is copied.
+
+    The pipe may outlive the run: a target can hand its end to a process of its own elsewhere.
+    Say whether the caller still listened.
+    """
+    wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    process.on_end(lambda _: os.close(waker))
+    rest = REST_BYTES
+    inputs = [source, wake]
+    try:
+        while rest > 0:
+            ready, _, _ = select.select(inputs, [], [], None if wake in inputs else LAST_OUTPUT)
+            if wake in ready:
+                inputs.remove(wake)
+            chunk = os.read(source, CHUNK) if source in ready else b""
+            if not chunk and (source in ready or not ready):
+                break
+            if not _write_all(1, chunk):
+                return False
+            if wake not in inputs:
+                rest -= len(chunk)
+    finally:
+        os.close(wake)
+    return True
 
 
 def relay_terminal(process: AgentProcess) -> ExitStatus:
@@ -228,8 +254,10 @@ class _TerminalRelay:
         _write_all(self._master, keys or b"\x04")
 
     def _show_rest(self) -> None:
-        while select.select([self._master], [], [], LAST_OUTPUT)[0] and self._show():
-            pass
+        """Show what the PTY still holds, and no more: somebody else may hold its other side."""
+        for _ in range(REST_BYTES // CHUNK):
+            if not (select.select([self._master], [], [], LAST_OUTPUT)[0] and self._show()):
+                break
 
     def _suspend(self) -> None:
         """Stop like the agent did; go on with it when the caller's shell says so."""

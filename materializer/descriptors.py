@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import secrets
 import stat
@@ -17,6 +18,7 @@ FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PASSAGE: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 ACL_ATTRIBUTES: Final = ("system.posix_acl_access", "system.posix_acl_default")
+BATCH: Final = 4096
 OTHERS_WRITE: Final = 0o022
 
 
@@ -129,10 +131,8 @@ def empty(parent: int, name: str, owners: frozenset[int]) -> bool:
         return False
     with closing(top):
         refused: set[str] = set()
-        while folders := [entry for entry in names(top) if entry not in refused]:
-            for entry in folders:
-                if not _clear(top, entry, owners):
-                    refused.add(entry)
+        while entries := _some(top, refused):
+            refused |= {entry for entry in entries if not _clear(top, entry, owners)}
     return not refused and _unlink(parent, name)
 
 
@@ -144,11 +144,13 @@ def _clear(top: int, name: str, owners: frozenset[int]) -> bool:
     if fd is None:
         return False
     with closing(fd):
-        left = False
-        for entry in names(fd):
-            if _unlink(fd, entry):
-                continue
-            left = not _move_up(fd, entry, top, owners) or left
+        left: set[str] = set()
+        while entries := _some(fd, left):
+            left |= {
+                entry
+                for entry in entries
+                if not _unlink(fd, entry) and not _move_up(fd, entry, top, owners)
+            }
     return not left and _unlink(top, name)
 
 
@@ -198,6 +200,13 @@ def _take(parent: int, name: str, owners: frozenset[int]) -> int | None:
     finally:
         os.close(passage)
     return fd
+
+
+def _some(fd: int, without: set[str]) -> list[str]:
+    """List so many entries that a folder of millions needs no memory to match."""
+    with os.scandir(fd) as entries:
+        wanted = (entry.name for entry in entries if entry.name not in without)
+        return list(itertools.islice(wanted, BATCH))
 
 
 def names(fd: int) -> list[str]:

@@ -172,7 +172,7 @@ def _open_source(source: Path) -> int:
     real = Path(os.path.realpath(source))
     try:
         for path, fd in descriptors.walk(real.parent):
-            descriptors.require_trusted(path, fd, last=False)
+            descriptors.require_trusted(path, fd, last=path == real.parent)
             if path == real.parent:
                 opened = os.open(
                     real.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=fd

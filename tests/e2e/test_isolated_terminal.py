@@ -194,6 +194,108 @@ sys.stderr.write('heard\\n'); sys.stdout.write(data.upper()); sys.exit(7)
     assert list(host.runs.iterdir()) == []
 
 
+def test_output_that_a_target_handed_out_of_its_run_does_not_keep_amux(
+    host: Host, place: Path, alice: Account
+) -> None:
+    """A process of the target's that amux never started holds the pipe, and writes on and on."""
+    accomplice = """
+import array, os, socket, sys, threading
+server = socket.socket(socket.AF_UNIX); server.bind(sys.argv[1]); server.listen()
+print('ready', flush=True)
+connection, _ = server.accept()
+_, ancillary, _, _ = connection.recvmsg(1, socket.CMSG_SPACE(4))
+fd = array.array('i', ancillary[0][2])[0]
+connection.send(b'x'); connection.close()
+try:
+    while True: os.write(fd, b'y' * 4096)
+except OSError as error: print(error.strerror, flush=True)
+"""
+    body = f"""
+import socket
+with socket.socket(socket.AF_UNIX) as one:
+    one.connect({str(alice.home / "out")!r})
+    socket.send_fds(one, [b'x'], [1])
+    one.recv(1)
+"""
+    outside = subprocess.Popen(
+        (PYTHON, "-c", accomplice, str(alice.home / "out")),
+        stdout=subprocess.PIPE,
+        text=True,
+        user=alice.uid,
+        group=alice.gid,
+        extra_groups=[],
+        cwd="/",
+    )
+    with outside:
+        assert outside.stdout is not None
+        assert outside.stdout.readline() == "ready\n"
+        done = subprocess.run(
+            command(alice, scripted(place, PYTHON, body)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=environment(host),
+            cwd=TREE,
+            timeout=DEADLINE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert len(done.stdout) < 64 * 1024 * 1024
+        assert outside.stdout.readline() == "Broken pipe\n"
+    assert list(host.runs.iterdir()) == []
+
+
+def test_a_private_home_is_relocated_with_its_environment_and_said_to_be_weak(
+    host: Host, place: Path
+) -> None:
+    body = """
+import subprocess
+home = os.environ['HOME']
+print(json.dumps({
+    'environment': dict(os.environ), 'uid': os.getuid(),
+    'files': sorted(os.path.relpath(os.path.join(folder, name), home)
+                    for folder, _, names in os.walk(home) for name in names),
+    'mode': os.stat(home + '/.codex/auth.json').st_mode & 0o777,
+    'search': subprocess.run([os.environ['AMUX_CLI'], 'memory', 'search', 'x'],
+                             capture_output=True, text=True).returncode,
+}))
+"""
+    key = host.home.parent / "key.json"
+    key.write_text("{}")
+    program = scripted(place, PYTHON, body)
+    home = place / "private"
+    done = subprocess.run(
+        (
+            *AMUX, "launch", "pi", "--principal", "ann", "--executable", str(program), "--json",
+            "--private-home", str(home), "--provide", f"{key}:.codex/auth.json", "--env", "CHOSEN",
+        ),
+        capture_output=True,
+        text=True,
+        env={
+            **environment(host), "CODEX_HOME": "/root/.codex", "CLAUDE_CONFIG_DIR": "/root/.claude",
+            "PI_CODING_AGENT_DIR": "/root/.pi", "CHOSEN": "yes", "AWS_SECRET_ACCESS_KEY": "no",
+        },
+        cwd=TREE,
+        timeout=DEADLINE,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    wanted = {
+        "HOME": str(home),
+        "CODEX_HOME": f"{home}/.codex",
+        "PI_CODING_AGENT_DIR": f"{home}/.pi/agent",
+        "CHOSEN": "yes",
+        "AMUX_MEMORY_BINDING": "principal:ann",
+    }
+    assert {name: seen["environment"].get(name) for name in wanted} == wanted
+    for name in ("CLAUDE_CONFIG_DIR", "AWS_SECRET_ACCESS_KEY", "SERVICE_API_KEY", "AMUX_HOME"):
+        assert name not in seen["environment"]
+    assert seen["files"] == [".codex/auth.json"]
+    assert (seen["mode"], seen["uid"], seen["search"]) == (0o600, 0, 0)
+    report = json.loads(done.stderr.splitlines()[0])["report"]
+    assert report["isolation"] == "private-home (weak)"
+
+
 @pytest.mark.parametrize("missing", ["setuid", "setgid", "chown"])
 def test_without_the_capabilities_a_launch_is_refused_before_anything_is_made(
     host: Host, place: Path, alice: Account, missing: str

@@ -121,7 +121,10 @@ def test_only_a_small_regular_file_of_the_services_own_is_a_source(
     def provide(path: Path) -> None:
         provision.provide(target, target.home, copies=(Copy(source=path, target="copy"),))
 
+    (place / "folder").mkdir()
     with pytest.raises(NotProvided, match="never a whole folder"):
+        provide(place / "folder")
+    with pytest.raises(NotProvided, match=f"{place.parent} is writable for others"):
         provide(place)
     os.mkfifo(place / "fifo")
     with pytest.raises(NotProvided, match="not a regular file"):
