@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +26,14 @@ from launcher.errors import BadRequest
 from launcher.hublink import hub_client
 from launcher.leases import LEASES
 from launcher.planning import agent_request, control, controls, plan_launch, together
-from launcher.records import decided, recorded, running, write_end, write_failure
+from launcher.records import (
+    decided,
+    running,
+    write_end,
+    write_failure,
+    write_settled,
+    write_unsettled,
+)
 from launcher.report import established
 from launcher.run import Run
 from launcher.sessions import SessionStore
@@ -43,7 +49,7 @@ if TYPE_CHECKING:
     from launcher.memory import Memory
     from launcher.request import LaunchRequest
     from launcher.spawn import AgentProcess
-    from providers.base import AgentRequest, Confirmed, Grant, LaunchPlan
+    from providers.base import AgentRequest, Grant, LaunchPlan
 
 STDIO: Final = {
     Mode.STREAM: Stdio.PIPES,
@@ -145,29 +151,15 @@ def _attend(  # noqa: PLR0913  # everything that a thread on the screen is settl
     process: AgentProcess,
 ) -> None:
     """Settle each thread that a person opens on the screen; end the screen where that fails."""
-    session = attempt.record.id
-
-    def told(confirmed: Confirmed) -> None:
-        record = sessions.load(session)
-        seen = tuple(recorded(one) for one in confirmed.evidence)
-        sessions.update(
-            replace(
-                record,
-                native_id=record.native_id or confirmed.native_id or "",
-                evidence=tuple(dict.fromkeys((*record.evidence, *seen))),
-                warnings=tuple(dict.fromkeys((*record.warnings, *confirmed.warnings))),
-            )
-        )
+    session, provider = attempt.record.id, attempt.subject.provider
 
     def refused(reason: str) -> None:
-        record = sessions.load(session)
-        sessions.update(replace(record, warnings=(*record.warnings, reason), failure=reason))
+        write_unsettled(sessions, session, reason)
         process.begin_stop()
 
-    provider = attempt.subject.provider
     server.attend(
         lambda message, settled: provider.attend(server.channel, message, agent, grant, settled),
-        told,
+        functools.partial(write_settled, sessions, session),
         refused,
     )
 

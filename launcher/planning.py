@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.channel import Controls
 from launcher.environment import run_environment
-from launcher.errors import LaunchError, MemoryNotIsolated
+from launcher.errors import AgentFailed, ChannelError, LaunchError, MemoryNotIsolated
 from launcher.facts import read_facts
 from launcher.preflight import PreflightMemory, run_preflight
 from materializer import runs
 from providers.base import AgentRequest, Confirmed, LaunchPlan, Preflight
-from providers.errors import NotConfirmed
+from providers.errors import NotConfirmed, RequestRefused
 
 if TYPE_CHECKING:
     from launcher.attempt import Attempt
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 def agent_request(attempt: Attempt, memory: Memory | None) -> AgentRequest:
     """Return what the provider may know, with the environment that the agent will have."""
     subject = attempt.subject
+    environment = run_environment(subject.environment, memory=memory.variables if memory else None)
+    for name in subject.provider.path_variables:
+        if environment.get(name):
+            environment[name] = os.path.realpath(Path(subject.cwd, environment[name]))
     return AgentRequest(
         command=subject.command.argv,
         version=subject.version,
@@ -33,9 +39,7 @@ def agent_request(attempt: Attempt, memory: Memory | None) -> AgentRequest:
         mode=attempt.request.mode,
         cwd=subject.cwd,
         home=subject.home,
-        environment=run_environment(
-            subject.environment, memory=memory.variables if memory else None
-        ),
+        environment=environment,
         interpreter=sys.executable,
         fresh_id=str(uuid.uuid4()),
         resume=subject.resume,
@@ -95,6 +99,14 @@ def control(
         return attempt.subject.provider.control(channel, agent, grant, plan)
     except NotConfirmed as error:
         raise MemoryNotIsolated(str(error)) from error
+    except RequestRefused:
+        raise
+    except (ChannelError, AgentFailed) as error:
+        who = f"{attempt.subject.provider.name} {attempt.subject.version}"
+        failure = type(error)(f"{who} did not get through its handshake: {error}")
+        if isinstance(error, AgentFailed) and isinstance(failure, AgentFailed):
+            failure.stderr = error.stderr
+        raise failure from error
 
 
 def together(before: Confirmed, now: Confirmed) -> Confirmed:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from launcher.binding import Lease, Unbound
 from launcher.report import digest
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from launcher.sessions import SessionRecord, SessionStore
     from launcher.spawn import AgentProcess, ExitStatus
     from providers.base import Confirmed, Evidence, LaunchPlan
+
+
+LIVE: Final = threading.Lock()
+"""Held where a record is read and written again while its run lives: two threads do that."""
 
 
 def decided(attempt: Attempt, bound: Lease | Unbound, memory: Memory | None) -> SessionRecord:
@@ -64,15 +69,37 @@ def running(
 
 def write_end(sessions: SessionStore, record: SessionRecord, status: ExitStatus) -> None:
     """Write down how the run ended, in the record as it is by now."""
-    ended = replace(
-        sessions.load(record.id),
-        state=State.ENDED,
-        ended=timestamp(),
-        exit_code=status.code,
-        exit_signal=status.signal,
-        processes=(),
-    )
-    sessions.update(ended)
+    with LIVE:
+        ended = replace(
+            sessions.load(record.id),
+            state=State.ENDED,
+            ended=timestamp(),
+            exit_code=status.code,
+            exit_signal=status.signal,
+            processes=(),
+        )
+        sessions.update(ended)
+
+
+def write_settled(sessions: SessionStore, session: str, confirmed: Confirmed) -> None:
+    """Add what was established about a conversation that was opened while the run lives."""
+    seen = tuple(recorded(one) for one in confirmed.evidence)
+    with LIVE:
+        record = sessions.load(session)
+        settled = replace(
+            record,
+            native_id=record.native_id or confirmed.native_id or "",
+            evidence=tuple(dict.fromkeys((*record.evidence, *seen))),
+            warnings=tuple(dict.fromkeys((*record.warnings, *confirmed.warnings))),
+        )
+        sessions.update(settled)
+
+
+def write_unsettled(sessions: SessionStore, session: str, reason: str) -> None:
+    """Write down why the run is ended from within."""
+    with LIVE:
+        record = sessions.load(session)
+        sessions.update(replace(record, warnings=(*record.warnings, reason), failure=reason))
 
 
 def write_failure(

@@ -251,6 +251,8 @@ class Provider(ABC):
     name: ClassVar[str]
     executable: ClassVar[str]
     capabilities: ClassVar[Capabilities]
+    path_variables: ClassVar[tuple[str, ...]] = ()
+    """Variables that hold a path through which the agent sees links: the request resolves them."""
     options: ClassVar[Mapping[str, str]] = {}
     """Options of a launch that this provider alone knows: name, and one line for people."""
     folders: ClassVar[tuple[str, ...]] = ()

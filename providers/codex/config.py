@@ -144,12 +144,30 @@ def role_warnings(answer: JsonObject) -> tuple[str, ...]:
     )
 
 
+def awaits_trust(answer: JsonObject) -> tuple[str, ...]:
+    """Name the project folders whose developer instructions count only once they are trusted.
+
+    Codex trusts a folder by itself when a thread may write to it.
+    """
+    return tuple(
+        str((layer.get("name") or {}).get("dotCodexFolder") or "the project")
+        for layer in objects(answer.get("layers"))
+        if layer.get("disabledReason") and value_at(layer, "config.developer_instructions")
+    )
+
+
+def objects(value: object) -> list[JsonObject]:
+    """Return the objects in what ought to be a list of objects."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
 def _layers(answer: JsonObject) -> Iterator[tuple[str, str | None, JsonObject]]:
-    """Yield kind, file and content of each layer, highest first."""
-    for layer in answer.get("layers") or []:
+    """Yield kind, file and content of each layer that counts, highest first."""
+    for layer in objects(answer.get("layers")):
         name, config = layer.get("name"), layer.get("config")
-        if isinstance(name, dict) and isinstance(config, dict):
-            yield str(name.get("type")), name.get("file"), config
+        if isinstance(name, dict) and isinstance(config, dict) and not layer.get("disabledReason"):
+            file = name.get("file") or name.get("dotCodexFolder")
+            yield str(name.get("type")), file, config
 
 
 def _whence(answer: JsonObject, dotted: str) -> str:

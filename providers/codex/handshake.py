@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 Call: TypeAlias = "tuple[str, JsonObject]"
 CLIENT: Final = {"name": "amux", "title": "amux", "version": "0.1.0"}
 THREAD_CONFIG: Final = "thread-config"
+BYPASS: Final = "--dangerously-bypass-hook-trust"
+HOOKS_THAT_RUN: Final = frozenset({"trusted", "managed", None})
+HOOKS_WITHOUT_TRUST: Final = frozenset({"untrusted", "modified"})
 ANSWER_SECONDS: Final = 20.0
 START_SECONDS: Final = 60.0
 """A thread waits for its MCP servers, the user's own included."""
@@ -83,9 +86,10 @@ def _hook_warnings(request: AgentRequest, answer: JsonObject | RequestRefused) -
     if isinstance(answer, RequestRefused):
         return (f"Codex {request.version} does not list its hooks; they may keep other memories",)
     found: list[str] = []
-    for place in answer.get("data") or []:
-        for hook in place.get("hooks") or []:
-            if hook.get("enabled") and hook.get("trustStatus") != "untrusted":
+    active = HOOKS_THAT_RUN | (HOOKS_WITHOUT_TRUST if BYPASS in request.arguments else set())
+    for place in config.objects(answer.get("data")):
+        for hook in config.objects(place.get("hooks")):
+            if hook.get("enabled") and hook.get("trustStatus") in active:
                 program = str(hook.get("command") or hook.get("handlerType")).split(" ")[0]
                 found.append(
                     f"hook {hook.get('eventName')} ({program}, {hook.get('trustStatus')}) of "
@@ -100,9 +104,7 @@ def open_thread(channel: Channel, request: AgentRequest, instructions: str | Non
     parameters: JsonObject = {"cwd": request.cwd}
     given = request.options.get(THREAD_CONFIG)
     if given is not None:
-        parameters["config"] = (
-            json.loads(given) if instructions is None else threads.read_config(given)
-        )
+        parameters["config"] = threads.read_config(given, bound=instructions is not None)
     if instructions is not None:
         parameters["developerInstructions"] = instructions
     if request.resume is None:
@@ -155,7 +157,7 @@ def _tools_evidence(answer: JsonObject | RequestRefused) -> tuple[Evidence, tupl
     """Return which memory tools really loaded, and a warning where some did not."""
     loaded: set[str] = set()
     if not isinstance(answer, RequestRefused):
-        for entry in answer.get("data") or []:
+        for entry in config.objects(answer.get("data")):
             if entry.get("name") == flags.SERVER:
                 loaded |= set(entry.get("tools") or {})
     missing = [name for name in flags.TOOL_NAMES if name not in loaded]
@@ -194,6 +196,14 @@ def control(channel: Channel, request: AgentRequest, grant: Grant | None) -> Con
     warnings = config_warnings(answer, grant)
     instructions = merged(answer, grant)
     native_id = open_thread(channel, request, instructions)
+    if request.resume is None and config.awaits_trust(answer):
+        answer = read_config(channel, request)
+        off = config.off_evidence(answer, "config/read")
+        warnings = config_warnings(answer, grant)
+        if merged(answer, grant) != instructions:
+            # Opening it made Codex trust the folder, as it does without amux: begin again.
+            instructions = merged(answer, grant)
+            native_id = open_thread(channel, request, instructions)
     calls = [_memory_mode(native_id), _hook_list(request)]
     if grant.tools is Tools.MCP:
         calls.append(_tool_list(native_id))
@@ -218,10 +228,15 @@ def confirm(channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
     off = config.off_evidence(answer, "config/read, pre-flight")
     config.check_not_pinned(answer)
     (hooks,) = _ask_all(channel, (_hook_list(request),))
+    untrusted = tuple(
+        f"{folder} is not trusted: its developer_instructions are left out of this session, also "
+        "if you trust the folder on the screen"
+        for folder in config.awaits_trust(answer)
+    )
     return Confirmed(
         evidence=(*evidence, *off),
         instructions=merged(answer, grant),
-        warnings=config_warnings(answer, grant) + _hook_warnings(request, hooks),
+        warnings=config_warnings(answer, grant) + untrusted + _hook_warnings(request, hooks),
     )
 
 

@@ -44,6 +44,7 @@ class CodexProvider(Provider):
     capabilities: ClassVar[Capabilities] = Capabilities(
         memory=True, tools=Tools.MCP, modes=frozenset(Mode)
     )
+    path_variables: ClassVar[tuple[str, ...]] = ("CODEX_HOME",)
     options: ClassVar[Mapping[str, str]] = {
         "without-hooks": "switch off every hook of Codex for this launch",
         handshake.THREAD_CONFIG: "a JSON object for the thread's own configuration",
@@ -80,14 +81,15 @@ class CodexProvider(Provider):
         hooks = flags.overrides(flags.NO_HOOKS) if _without_hooks(request) else ()
         if request.mode is Mode.STREAM:
             caller.check_server()
+            if handshake.THREAD_CONFIG in request.options:
+                given = request.options[handshake.THREAD_CONFIG]
+                threads.read_config(given, bound=grant is not None)
         if grant is None:
             return _unbound(request, caller, hooks)
         warnings = (*check_version(request.version), *roles.warnings(facts))
         ours = (*flags.overrides(flags.bound(grant)), *hooks)
         server = (*request.command, "app-server", *caller.overrides(), *ours)
         if request.mode is Mode.STREAM:
-            if handshake.THREAD_CONFIG in request.options:
-                threads.read_config(request.options[handshake.THREAD_CONFIG])
             return LaunchPlan(argv=server, framing=Framing.JSON_RPC, warnings=warnings)
         if handshake.THREAD_CONFIG in request.options:
             raise BadArguments("thread-config is for the app-server's channel; pass -c instead")

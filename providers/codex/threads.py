@@ -24,7 +24,7 @@ _OWNED: Final = ("memories", "developer_instructions", f"mcp_servers.{SERVER}")
 _OWNED_FEATURES: Final = ("features.memories", "features.memory_tool", "features.code_mode")
 
 
-def read_config(text: str) -> JsonObject:
+def read_config(text: str, *, bound: bool = True) -> JsonObject:
     """Read a supervisor's `config` object from JSON; raise BadArguments."""
     try:
         value = json.loads(text)
@@ -32,7 +32,7 @@ def read_config(text: str) -> JsonObject:
         raise BadArguments(f"the thread config is no JSON: {error}") from error
     if not isinstance(value, dict):
         raise BadArguments("the thread config is no JSON object")
-    return own(value)
+    return own(value) if bound else value
 
 
 def own(config: JsonObject) -> JsonObject:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fixtures.codex import PROTOCOL, grant_for, inputs, open_codex, resumed, staged
+from fixtures.codex import MEMORY_ON, PROTOCOL, grant_for, inputs, open_codex, resumed, staged
 from fixtures.pinned import CODEX_VERSIONS
 from launcher.probe.model import Call, Compaction, Say
 
@@ -106,6 +106,28 @@ def test_a_resume_keeps_the_prefix_byte_for_byte(tmp_path: Path, version: str) -
         assert after["input"][:known] == before["input"]
         assert after.get("instructions") == before.get("instructions")
         assert after["tools"] == before["tools"]
+
+
+def test_a_folder_that_codex_trusts_by_itself_adds_its_instructions_as_without_amux(
+    tmp_path: Path, version: str
+) -> None:
+    arguments = ("--sandbox", "workspace-write")
+    with staged(tmp_path / "bound", version) as stage, staged(tmp_path / "bare", version) as bare:
+        for home in (stage.home, bare.home):
+            (home.cwd / ".codex").mkdir()
+            (home.cwd / ".codex" / "config.toml").write_text(
+                f'developer_instructions = "{USERS}"\n{MEMORY_ON}'
+            )
+            home.remember()
+        with open_codex(bare.home, None, arguments=arguments) as other:
+            other.turn("hello")
+        assert USERS in bare.model.turns[0].system
+        with open_codex(stage.home, grant_for(stage.home), arguments=arguments) as codex:
+            codex.turn("hello")
+        assert codex.confirmed.instructions == MERGED
+        assert MERGED in stage.model.turns[0].system
+        assert "## Memory" not in stage.model.turns[0].system
+        assert stage.home.modes() == {codex.native_id: "disabled"}
 
 
 @dataclass

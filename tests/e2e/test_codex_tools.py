@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from fixtures.codex import grant_for, make_home, native, open_codex, say_ok, staged
+from fixtures.codex import MEMORY_ON, grant_for, make_home, native, open_codex, say_ok, staged
 from fixtures.pinned import CODEX_VERSIONS
+from launcher.errors import ChannelError
 from launcher.launch import launch
 from launcher.probe.model import Call, Say, ScriptedModel
 from launcher.probe.stage import MODEL, stage_codex
 from launcher.probe.talk import take_turn
 from launcher.request import LaunchRequest
+from launcher.sessions import SessionStore, State
 from providers.base import Tools
+from providers.codex import handshake
 from providers.codex.flags import NAMESPACE, TOOL_NAMES
 from providers.errors import BadArguments
 from tests.e2e.test_codex_native_memory import system_file
@@ -213,6 +217,55 @@ def test_more_threads_of_a_supervisor_are_opened_under_the_launch_s_controls(
     assert "MEMORY.md" in second.system
     assert set(home.modes().values()) == {"disabled"}
     assert len(home.modes()) == 2
+
+
+def test_two_launches_at_once_in_one_linked_home_share_nothing_that_amux_writes(
+    host: Host, tmp_path: Path, version: str
+) -> None:
+    searcher = Searcher()
+    with ScriptedModel(searcher) as model:
+        home = make_home(tmp_path / "home", version, model.url)
+        home.configure(MEMORY_ON)
+        with open_codex(home, None):
+            pass  # Codex itself cannot make its state files twice at once
+        link = tmp_path / "link"
+        link.symlink_to(home.codex)
+        request = LaunchRequest(
+            provider="codex",
+            cwd=home.cwd,
+            environment={**home.environment, "CODEX_HOME": str(link)},
+            executable=native(version),
+        )
+
+        def one(text: str) -> str:
+            with launch(request, host) as run:
+                return take_turn("codex", run.channel, text, native_id=run.report.native_id)
+
+        with ThreadPoolExecutor(2) as pool:
+            answers = list(pool.map(one, ("left", "right")))
+    assert answers == ["done", "done"]
+    assert len(searcher.results) == 2
+    assert list(home.modes().values()) == ["disabled", "disabled"]
+
+
+def test_a_handshake_that_hangs_ends_at_its_deadline_and_names_the_version(
+    host: Host, tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshake, "ANSWER_SECONDS", 0.3)
+    silent = tmp_path / "codex"
+    silent.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo codex {version} || exec cat >&2\n')
+    silent.chmod(0o755)
+    request = LaunchRequest(
+        provider="codex",
+        cwd=tmp_path,
+        environment={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        executable=silent,
+    )
+    with pytest.raises(ChannelError, match=f"codex {version} .* no answer to initialize") as caught:
+        launch(request, host)
+    assert '"method":"initialize"' in str(caught.value)
+    record = SessionStore(host.home).list().records[0]
+    assert record.state is State.FAILED
 
 
 def test_a_launch_reaches_the_hub_and_shows_no_credential_in_any_argv(
