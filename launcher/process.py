@@ -34,6 +34,8 @@ KILL_GRACE: Final = 5.0
 """Seconds for a killed agent and its descendants to be gone."""
 SHIM_GRACE: Final = 2.0
 """Seconds more for the shim's own answer, before it is killed too."""
+PIPE_CHUNKS: Final = 16
+"""Reads of 64 KiB that empty any pipe: the kernel lets one hold 1 MiB at most."""
 STDERR_TAIL: Final = 16 * 1024
 """Bytes of the agent's stderr that are kept."""
 
@@ -312,13 +314,14 @@ class AgentProcess:
                 every.callback(callback, status)
 
     def _drain_stderr(self) -> None:
-        """Read what is in the pipe; a survivor may hold its other end, so never wait."""
+        """Read what a pipe can hold; somebody may have its other end, so never wait or go on."""
         if self._stderr is None:
             return
         os.set_blocking(self._stderr.fileno(), False)
         with contextlib.suppress(BlockingIOError):
-            while self._read_stderr():
-                pass
+            for _ in range(PIPE_CHUNKS):
+                if not self._read_stderr():
+                    break
         self._stderr.close()
 
 
