@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import threading
 import time
 from collections import deque
@@ -41,6 +40,8 @@ NOISE_LINES: Final = 200
 NOISE_BYTES: Final = 64 * 1024
 NOISE_KEPT: Final = 200
 """Characters kept of one line of noise."""
+WRITE_SLICE: Final = 0.2
+"""Seconds to wait at once for a full pipe to take more."""
 ENDING_GRACE: Final = 1.0
 """Seconds given to a process whose stdout ended, so that its stderr is complete in the error."""
 
@@ -93,7 +94,6 @@ class LineChannel:
         if process.stdin is None or process.stdout is None:
             raise ChannelError("the agent was not started with pipes, so it has no channel")
         self._process = process
-        self._stdin = process.stdin.fileno()
         self._stdout = process.stdout
         self._sending = threading.Lock()
         self._changed = threading.Condition()
@@ -121,6 +121,8 @@ class LineChannel:
 
     def send_line(self, line: str, *, deadline: float = SEND_DEADLINE) -> None:
         """Send one line; raise ChannelError if the agent does not take it in time."""
+        if "\n" in line:
+            raise ChannelError("a line to send cannot hold a line end")
         self._write(line.encode("utf-8", "surrogatepass") + b"\n", deadline)
 
     def receive_line(self, *, deadline: float) -> str:
@@ -177,22 +179,26 @@ class LineChannel:
         if not self._sending.acquire(timeout=max(0.0, deadline)):
             raise ChannelError(f"another message was not taken within {deadline:g} s")
         try:
-            view = memoryview(data)
-            poll = select.poll()
-            poll.register(self._stdin, select.POLLOUT)
-            while view:
-                left = until - time.monotonic()
-                if left <= 0 or not poll.poll(left * 1000):
-                    sent = len(data) - len(view)
-                    self._broken(f"the agent took {sent} of {len(data)} bytes in {deadline:g} s")
-                    raise ChannelError(self._ended or "")
-                with contextlib.suppress(BlockingIOError):
-                    view = view[os.write(self._stdin, view) :]
-        except (OSError, ValueError) as error:
+            self._write_until(memoryview(data), until)
+        except OSError as error:
             self._process.wait(ENDING_GRACE)
             raise self._end_error("") from error
         finally:
             self._sending.release()
+
+    def _write_until(self, view: memoryview, until: float) -> None:
+        size = len(view)
+        while True:
+            view = view[self._process.write(view) :]
+            if not view:
+                return
+            if time.monotonic() > until:
+                break
+            self._process.writable(min(WRITE_SLICE, max(0.0, until - time.monotonic())))
+        reason = f"the agent took {size - len(view)} of {size} bytes in time"
+        if len(view) < size:
+            self._broken(reason)  # half a message is out
+        raise ChannelError(reason)
 
     # --- the reading thread ---
 
@@ -457,4 +463,16 @@ def open_channel(
 
 
 def _dump(message: JsonObject) -> bytes:
-    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    """Return the frame; raise ChannelError for what is no JSON."""
+    try:
+        try:
+            return _encoded(message, ascii_only=False)
+        except UnicodeEncodeError:  # half a surrogate pair, which JSON can only escape
+            return _encoded(message, ascii_only=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ChannelError(f"the message cannot be sent as JSON: {error}") from error
+
+
+def _encoded(message: JsonObject, *, ascii_only: bool) -> bytes:
+    text = json.dumps(message, ensure_ascii=ascii_only, allow_nan=False, separators=(",", ":"))
+    return text.encode() + b"\n"

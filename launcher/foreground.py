@@ -35,6 +35,8 @@ REST_BYTES: Final = 1024 * 1024
 """At most this much is copied after the agent's end: the most that a pipe can hold."""
 LAST_OUTPUT: Final = 0.2
 """Seconds without output after the agent's end, before a PTY that is still open is left."""
+WRITE_SLICE: Final = 0.2
+"""Seconds to wait at once for a full pipe to take more."""
 KEYBOARD: Final = (signal.SIGINT, signal.SIGQUIT)
 STOPPING: Final = (signal.SIGTERM, signal.SIGHUP)
 LOST: Final = ExitStatus(signal=signal.SIGKILL, lost=True)
@@ -270,10 +272,14 @@ class _TerminalRelay:
 def _feed(process: AgentProcess) -> None:
     """Copy stdin to the agent; its end is passed on."""
     while chunk := os.read(0, CHUNK):
-        if process.stdin is None or process.stdin.closed:
-            return
-        if not _write_all(process.stdin.fileno(), chunk):
-            return
+        view = memoryview(chunk)
+        while view:
+            try:
+                view = view[process.write(view) :]
+            except OSError:
+                return
+            if view:
+                process.writable(WRITE_SLICE)
     process.close_stdin()
 
 

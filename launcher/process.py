@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import signal
 import threading
 from collections import deque
@@ -85,6 +86,8 @@ class AgentProcess:
         self.shim_start_time = start_time(guard.pid)
         self._guard = guard
         self._control = control
+        self._control_lock = threading.Lock()
+        self._stdin_lock = threading.Lock()
         self._stderr = ends.our_stderr
         self._tail: deque[bytes] = deque()
         self._tail_size = 0
@@ -147,10 +150,33 @@ class AgentProcess:
         """Continue an agent that was stopped on its PTY."""
         self._command("continue")
 
+    def write(self, data: memoryview) -> int:
+        """Write what the agent's stdin takes now; return how much. Raises OSError if it is closed.
+
+        Descriptors are reused, so nobody writes to a number that this object may have closed.
+        """
+        with self._stdin_lock:
+            if self.stdin is None or self.stdin.closed:
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+            try:
+                return os.write(self.stdin.fileno(), data)
+            except BlockingIOError:
+                return 0
+
+    def writable(self, deadline: float) -> None:
+        """Wait at most `deadline` seconds until the agent's stdin may take more."""
+        with self._stdin_lock:
+            if self.stdin is None or self.stdin.closed:
+                return
+            descriptor = self.stdin.fileno()
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        poll.poll(deadline * 1000)
+
     def close_stdin(self) -> None:
         """Close the agent's stdin."""
-        if self.stdin is not None:
-            with contextlib.suppress(OSError, ValueError):
+        with self._stdin_lock:
+            if self.stdin is not None:
                 self.stdin.close()
 
     def close(self) -> None:
@@ -215,7 +241,7 @@ class AgentProcess:
         self._thread.start()
 
     def _command(self, line: str) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), self._control_lock:
             self._control.sendall(line.encode() + b"\n")
 
     # --- the watching thread ---
@@ -302,7 +328,8 @@ class AgentProcess:
             status = ExitStatus(signal=signal.SIGKILL, lost=True, survivors=self._left)
             self._failure = self._failure or "0 the shim was killed before the agent was started"
         self._drain_stderr()
-        self._control.close()
+        with self._control_lock:
+            self._control.close()
         self.close_stdin()
         with self._lock:
             self._status = status

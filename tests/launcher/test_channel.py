@@ -235,3 +235,39 @@ def test_stopping_while_others_wait_ends_their_wait(start: Start) -> None:
     process.stop()
     assert ended.wait(DEADLINE)
     thread.join()
+
+
+def test_a_session_that_ended_never_writes_into_anothers_pipe(start: Start) -> None:
+    """Descriptors are reused: those of an ended agent may be another's by now."""
+    ended = start()
+    old = JsonLinesChannel(ended)
+    ended.stop()
+    channels = [JsonLinesChannel(start()) for _ in range(6)]
+    with pytest.raises((AgentFailed, ChannelError)):
+        old.send({"secret": "of the first"})
+    for channel in channels:
+        channel.send({"own": True})
+        assert channel.receive(deadline=DEADLINE) == {"echo": {"own": True}}
+
+
+@pytest.mark.parametrize("answer", ["[]", "{}", "1.0", "true", '"1"', "null"])
+def test_an_answer_with_a_strange_id_breaks_nothing(answer: str, start: Start) -> None:
+    channel = JsonRpcChannel(start("--rpc", "--banner", f'{{"id": {answer}, "result": {{}}}}'))
+    assert channel.request("ping", {"a": 1}, deadline=DEADLINE) == {"a": 1}
+
+
+def test_a_frame_nested_without_end_is_a_broken_one(start: Start) -> None:
+    channel = JsonLinesChannel(start("--banner", '{"a":' + "[" * 60_000))
+    with pytest.raises(ChannelError, match="broken frame"):
+        channel.receive(deadline=DEADLINE)
+
+
+def test_half_a_surrogate_pair_travels_and_what_is_no_json_is_refused(start: Start) -> None:
+    channel = JsonLinesChannel(start())
+    channel.send({"text": "\ud83d"})
+    assert channel.receive(deadline=DEADLINE) == {"echo": {"text": "\ud83d"}}
+    for wrong in ({"a": float("nan")}, {"a": object()}):
+        with pytest.raises(ChannelError, match="JSON"):
+            channel.send(wrong)
+    with pytest.raises(ChannelError, match="line end"):
+        LineChannel.send_line(channel, "a\nb")
