@@ -85,14 +85,14 @@ def _carry(attempt: Attempt, sessions: SessionStore, undo: contextlib.ExitStack)
     else:
         check_unbound(subject, attempt.request, host)
     _furnish(attempt)
+    # Before anything is started, so that a crash leaves the marker by which it is ended.
+    record = sessions.update(decided(attempt, bound, memory))
     agent = agent_request(attempt, memory)
     plan, confirmed = plan_launch(attempt, agent, memory)
     files = (*(memory.files if memory else ()), *plan.files)
     if files:
         runs.apply(attempt.paths, files, subject.identity)
         undo.callback(runs.remove, attempt.paths)
-    record = decided(attempt, bound, memory)
-    sessions.update(record)
     grant = memory.grant if memory else None
     start = _spawn_request(attempt, memory, plan)
     server = None

@@ -99,6 +99,8 @@ class Run:
                 return
             try:
                 self._told(status)
-                self._closing.close()
-            finally:
-                self._finished.set()
+            finally:  # a record that cannot be written keeps neither credential nor lock
+                try:
+                    self._closing.close()
+                finally:
+                    self._finished.set()
