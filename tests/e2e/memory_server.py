@@ -1,8 +1,9 @@
-"""A small MCP server with the names of the memory tools, which says what it was started with."""
+"""A small MCP server with the memory tools' names; it says what it was started with."""
 
 import json
 import os
 import sys
+import time
 
 NAMES = (
     "amux.memory_search",
@@ -34,6 +35,9 @@ def answer(method: str, params: dict[str, str]) -> dict[str, object] | None:
         return {"content": [{"type": "text", "text": json.dumps(seen)}]}
     return None
 
+
+if "--slow" in sys.argv:
+    time.sleep(1.5)  # a machine under load
 
 for line in sys.stdin:
     request = json.loads(line)

@@ -23,7 +23,7 @@ from launcher.sessions import SessionStore, State
 from providers.base import Tools
 from providers.codex import handshake
 from providers.codex.flags import NAMESPACE, TOOL_NAMES
-from providers.errors import BadArguments
+from providers.errors import BadArguments, RequestRefused
 from tests.e2e.test_codex_native_memory import system_file
 
 if TYPE_CHECKING:
@@ -82,6 +82,23 @@ def test_all_five_tools_are_shown_in_the_first_request_and_need_no_approval(
             "binding": "global",
             "connection": str(tmp_path / "connection.json"),
         }
+
+
+def test_a_slow_memory_server_is_waited_for_and_a_broken_one_fails_the_launch(
+    tmp_path: Path, version: str
+) -> None:
+    with staged(tmp_path, version) as stage:
+        cli = (sys.executable, str(SERVER), "--slow")
+        slow = grant_for(stage.home, tools=Tools.MCP, cli=cli)
+        with open_codex(stage.home, slow) as codex:
+            codex.turn("hello")
+        assert memory_tools(stage.model.turns[0]) == SHOWN
+        broken = grant_for(stage.home, tools=Tools.MCP, cli=("/bin/false",))
+        with (
+            pytest.raises(RequestRefused, match=r"thread/start .*amux"),
+            open_codex(stage.home, broken),
+        ):
+            pass
 
 
 def test_a_users_server_of_the_same_name_is_merged_reported_and_harmless(
