@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from materializer import descriptors
 from materializer.errors import NotProvided
+from materializer.ownfile import NotPlain, own_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -74,11 +75,17 @@ def read(
 
     A path that ends in `/` is listed. For each trace, a path and a text, the second answer says
     whether the file holds the text. A child reads, and not a thread with the target's file-system
-    identity: for a thread of ours, /proc/self leads to our own descriptors and memory map.
-    Raises NotProvided.
+    identity: for a thread of ours, /proc/self leads to our own descriptors and memory map. Plain
+    files of the target's own need no child. Raises NotProvided.
     """
     found: dict[str, bytes | None] = dict.fromkeys(paths)
-    there = [path for path in found if _there(Path(path))]
+    there = []
+    for path in found:
+        if _there(Path(path)):
+            try:
+                found[path] = own_file(path, identity, limit=limit)
+            except NotPlain:
+                there.append(path)
     wishes = [("list" if path.endswith("/") else "read", path) for path in there]
     wishes += [(f"holds-{text.hex()}", path) for path, text in traces]
     if not there and not any(_there(Path(path)) for path, _ in traces):

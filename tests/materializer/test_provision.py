@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 
 from materializer import provision
 from materializer.errors import NotProvided
+from materializer.ownfile import NotPlain, own_file
 from materializer.provision import Copy
 
 if TYPE_CHECKING:
@@ -216,3 +218,70 @@ def test_a_target_without_files_is_not_even_asked(
     )
     with pytest.raises(NotProvided, match="ended early"):
         provision.read(target, ("/etc/passwd",), limit=1)
+
+
+def test_only_plain_files_of_the_targets_own_are_read_without_it(
+    place: Path, target: Identity, alice: Account, source: Path, as_target: Callable[[str], Trial]
+) -> None:
+    """Whoever owns a file can read it; every way to anything else needs the target itself."""
+    shared = place / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    (shared / "ours").write_text("secret")
+    outcome = as_target(
+        f"""cd {alice.home}; echo mine > own; mkdir -p a/b; echo deep > a/b/own; echo x > mute
+        chmod 000 mute; mkdir shut; echo x > shut/own; chmod 000 shut; mkfifo fifo; ln -s own link
+        ln -s a to-folder; ln -s /proc/self proc
+        echo shared > {shared}/own; ln -s {source} private; ln -s {place} up"""
+    )
+    assert outcome.status == 0, outcome
+    home = alice.home
+    for plain, content in (
+        (home / "own", b"mine\n"),
+        (home / "a/b/own", b"deep\n"),
+        (shared / "own", b"shared\n"),
+    ):
+        assert own_file(str(plain), target, limit=100) == content
+    assert own_file(str(home / "own"), target, limit=2) == b"mi"
+    for name in (
+        "link", "to-folder/b/own", "mute", "shut/own", "fifo", "a", "a/", "missing", "private",
+        "proc/environ", "proc/fd/0", "up/auth.json", "a/../own", "own/x", "nul\0",
+    ):  # fmt: skip
+        with pytest.raises(NotPlain):
+            own_file(f"{home}/{name}", target, limit=100)
+    for path in (str(source), str(shared / "ours"), "/proc/self/maps", "/dev/null", "relative"):
+        with pytest.raises(NotPlain):
+            own_file(path, target, limit=100)
+
+
+def test_a_plain_file_that_becomes_a_link_while_it_is_read_tells_nothing(
+    target: Identity, alice: Account, source: Path, target_python: str
+) -> None:
+    code = (
+        f"import os; os.chdir({str(alice.home)!r}); os.mkdir('d')\n"
+        "open('d/file', 'w').write('mine'); print('ready', flush=True)\n"
+        "while True:\n"
+        f"    os.symlink({str(source)!r}, 'l'); os.rename('l', 'd/file')\n"
+        "    open('n', 'w').write('mine'); os.rename('n', 'd/file')\n"
+        f"    os.rename('d', 'e'); os.symlink({str(source.parent)!r}, 'd'); os.unlink('d')\n"
+        "    os.rename('e', 'd')\n"
+    )
+    with subprocess.Popen(
+        (target_python, "-c", code),
+        stdout=subprocess.PIPE,
+        user=target.uid,
+        group=target.gid,
+        extra_groups=[],
+        cwd="/",
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        seen: set[bytes | None] = set()
+        for _ in range(3000):
+            try:
+                seen.add(own_file(f"{alice.home}/d/file", target, limit=100))
+            except NotPlain:
+                seen.add(None)
+        process.kill()
+    assert seen <= {None, b"mine", b""}
+    assert {None, b"mine"} <= seen
