@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
 
 from fixtures.memory import open_memory
+from hub.durable import FileSystem
 from hub.errors import Conflict, HubError, InvalidPath, LimitExceeded, Undecodable
 
 if TYPE_CHECKING:
@@ -96,6 +98,33 @@ def test_a_device_is_never_opened(tmp_path: Path) -> None:
         with pytest.raises(InvalidPath, match="not a regular file"):
             call()
     assert memory.find("needle").skipped_files == 1
+
+
+def link_away(path: Path) -> None:
+    outside = path.parents[3] / "outside.md"
+    outside.write_text("needle outside\n")
+    path.symlink_to(outside)
+
+
+@pytest.mark.parametrize("make", [fifo, link_away, folder, sparse])
+def test_a_document_that_becomes_something_odd_after_it_was_listed_is_skipped(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    class Swapping(FileSystem):
+        def scan(self, folder: int) -> os._ScandirIterator[str]:
+            with super().scan(folder) as entries:
+                listed = list(entries)
+            if any(entry.name == "odd.md" for entry in listed):
+                (memory.folder / "t" / "odd.md").unlink()
+                make(memory.folder / "t" / "odd.md")
+            return nullcontext(listed)  # type: ignore[return-value]
+
+    memory = open_memory(tmp_path / "home", files=Swapping())
+    memory.offline("t/odd.md", "needle\n")
+    memory.offline("u/fine.md", "needle\n")
+    answer = memory.find("needle")
+    assert [match.path for match in answer.matches] == ["u/fine.md"]
+    assert (answer.scanned_files, answer.skipped_files) == (1, 1)
 
 
 def test_a_file_of_1_mib_can_be_read_searched_and_replaced(tmp_path: Path) -> None:
