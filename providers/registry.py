@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from providers.base import Capabilities, Provider
@@ -16,9 +16,18 @@ from providers.errors import UnknownProvider
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from importlib.metadata import EntryPoint
 
 GROUP: Final = "amux.providers"
 OURS: Final = "amux"
+BUILT_IN: Final = {
+    "claude": ("providers.claude", "ClaudeProvider"),
+    "claude-sdk": ("providers.claude_sdk", "ClaudeSdkProvider"),
+    "codex": ("providers.codex", "CodexProvider"),
+    "generic": ("providers.generic", "GenericProvider"),
+    "pi": ("providers.pi", "PiProvider"),
+}
+"""amux's own entry points: they keep their names, so a launch of one need not look for others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +51,7 @@ class Registry:
     @cached_property
     def _points(self) -> dict[str, list[EntryPoint]]:
         found: dict[str, list[EntryPoint]] = {}
-        points = entry_points(group=GROUP) if self._given is None else self._given
-        for point in points:
+        for point in _installed() if self._given is None else self._given:
             same = found.setdefault(point.name, [])
             # One distribution may be seen twice where two folders of sys.path hold it.
             if all((point.value, _owner(point)) != (one.value, _owner(one)) for one in same):
@@ -56,6 +64,10 @@ class Registry:
 
     def load(self, name: str) -> Provider:
         """Return the provider of that name; raise UnknownProvider saying why there is none."""
+        if self._given is None and name in BUILT_IN:
+            module, attribute = BUILT_IN[name]
+            provider: type[Provider] = getattr(import_module(module), attribute)
+            return provider()
         return _instance(self._choose(name))
 
     def listing(self) -> tuple[Listed, ...]:
@@ -92,6 +104,12 @@ class Registry:
                 problem = ""
             rows.append(_row(point, problem))
         return rows
+
+
+def _installed() -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points  # noqa: PLC0415  # 10 ms that few launches need
+
+    return entry_points(group=GROUP)
 
 
 def _row(point: EntryPoint, problem: str) -> Listed:

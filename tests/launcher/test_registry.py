@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from launcher.cli.provider import command
 from providers.errors import UnknownProvider
 from providers.generic import GenericProvider
-from providers.registry import GROUP, Registry
+from providers.registry import BUILT_IN, GROUP, Registry
 
 ROOT = Path(__file__).parents[2]
 THIRD_PARTY = ROOT / "fixtures" / "third_party_provider"
@@ -152,3 +152,12 @@ def test_a_third_partys_distribution_is_installed_and_launches_its_agent(
     assert report["missing"] == ["memory protocol"]
     assert report["native_id"] == str(pid)
     assert echo == {"echo": {"hello": "parrot"}}
+
+
+def test_the_built_in_names_are_amuxs_own_entry_points() -> None:
+    own = entry_points(group=GROUP)
+    assert {one.name: one.value for one in own if one.dist and one.dist.name == "amux"} == {
+        name: ":".join(place) for name, place in BUILT_IN.items()
+    }
+    for name in BUILT_IN:
+        assert Registry().load(name).name == name
