@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 # Every kind of text that a shell or a locale is known to damage.
 AWKWARD = "# Ключ 记忆 🔑 é\r\n\ttab\n\n\x7f\u2028end without a newline"
+
+
+F_SETPIPE_SZ = 1031  # Linux; named in fcntl from Python 3.10 on
 
 
 def _revision(text: str) -> str:
@@ -224,6 +228,16 @@ def test_arguments_are_utf_8_whatever_the_locale_is(
     assert json.loads(done.stdout)["path"] == "项目/é.md"
 
 
+def test_arguments_are_utf_8_where_the_interpreter_takes_them_for_ascii(
+    side: Side, hub: ScriptedHub
+) -> None:
+    command = (*side.command[:-1], "-X", "utf8=0", side.command[-1])
+    ascii_only = Side(command, {**side.environ, "LC_ALL": "C"}, side.cwd)
+    assert ascii_only.memory("show", "项目/é.md").returncode == 0
+    assert hub.asked[0].body == {"path": "项目/é.md"}
+    assert "is not UTF-8" in str(error_of(ascii_only.memory("show", b"\xff"))["message"])
+
+
 @pytest.mark.parametrize("raw", [b"\xff", b"ok\n\xed\xa0\x80", b"latin \xe9"])
 def test_content_that_is_not_utf_8_is_refused_before_anything_is_sent(
     side: Side, hub: ScriptedHub, raw: bytes
@@ -413,12 +427,13 @@ def test_a_pipe_that_an_agent_made_non_blocking_gets_everything(
 ) -> None:
     documents.texts["big.md"] = text = "line\n" * 100_000
     reader, writer = os.pipe()
-    flags = fcntl.fcntl(writer, fcntl.F_GETFL)
-    fcntl.fcntl(writer, fcntl.F_SETFL, flags | os.O_NONBLOCK)
+    os.set_blocking(writer, False)
+    fcntl.fcntl(writer, F_SETPIPE_SZ, 4096)  # full after one write, long before it is read
     with subprocess.Popen(
         [*side.command, "memory", "export", "big.md"], env=side.environ, stdout=writer
     ) as process:
         os.close(writer)
+        select.select([reader], [], [], 20)
         with os.fdopen(reader, "rb") as stream:
             assert stream.read().decode() == text
     assert process.returncode == 0

@@ -10,11 +10,15 @@ import pytest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from materializer.agentside import VERSION, dialects
+from materializer.agentside.connection import Connection
 from materializer.agentside.errors import Failure
 from materializer.agentside.server import serve
+from materializer.agentside.toolbox import Ticket
 from materializer.agentside.tools import LISTS
+from materializer.agentside.transport import Exchange
 from tests.agentside.mcp_session import MODERN, McpSession, error_in
 from tests.agentside.scripted_hub import Asked, Documents, JsonObject, ScriptedHub, unix_hub
+from tests.agentside.side import TOKEN
 
 if TYPE_CHECKING:
     from tests.agentside.side import Side
@@ -142,6 +146,31 @@ def test_a_malformed_frame_is_answered_and_the_server_goes_on(
     answer = session.receive()
     assert (answer["error"]["code"], answer["id"]) == (code, None)
     assert session.ask("ping", ident="after")["result"] == {}
+
+
+def test_a_frame_beyond_four_mebibytes_is_named_too_long(session: McpSession) -> None:
+    session.send({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": "x" * 4 * 1024 * 1024})
+    assert "longer than" in session.receive()["error"]["message"]
+    session.send({"jsonrpc": "2.0", "id": 2, "method": "ping", "params": "x" * 4 * 1000 * 1000})
+    assert session.receive()["id"] == 2
+
+
+def test_whatever_else_the_process_prints_goes_to_standard_error(session: McpSession) -> None:
+    session.initialize()
+    descriptors = Path(f"/proc/{session.process.pid}/fd")
+    assert (descriptors / "1").readlink() == (descriptors / "2").readlink()
+
+
+def test_a_call_that_was_cancelled_before_it_began_reaches_no_hub(
+    hub: ScriptedHub, tmp_path: Path
+) -> None:
+    connection = Connection(url=f"unix:{tmp_path}/hub.sock", token=TOKEN, ca_pem=None, binding=None)
+    ticket, exchange = Ticket(), Exchange(connection)
+    ticket.cancel()
+    ticket.hold(exchange)
+    with pytest.raises(Failure, match="cancelled"):
+        exchange.send("POST", "/v1/memory/upsert", b"{}")
+    assert hub.asked == []
 
 
 def test_blank_lines_answers_and_notifications_are_not_answered(session: McpSession) -> None:
