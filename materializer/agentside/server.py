@@ -31,6 +31,7 @@ from materializer.agentside.frames import (
     lines,
 )
 from materializer.agentside.hub import require_capability
+from materializer.agentside.options import FLAG, TEXT, parse
 from materializer.agentside.streams import (
     STDERR,
     STDIN,
@@ -58,13 +59,14 @@ Serve the memory of this launch as MCP tools on standard input and output.
 
 def serve(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Serve until standard input ends; returns the exit status."""
-    if argv and argv[0] != "--tools":
-        if argv[0] in ("--help", "-h"):
-            write_all(STDOUT, HELP.encode())
-            return DONE
+    options = parse(argv, {"--tools": TEXT, "--help": FLAG, "-h": FLAG})
+    if options.flag("--help") or options.flag("-h"):
+        write_all(STDOUT, HELP.encode())
+        return DONE
+    if options.words:
         raise Failure("invalid_request", "amux mcp takes no argument but --tools LIST.")
-    name = argv[1] if len(argv) == 2 else LATEST  # noqa: PLR2004  # the option and its value
-    if name not in LISTS or len(argv) == 1 or len(argv) > 2:  # noqa: PLR2004  # same
+    name = options.text("--tools") or LATEST
+    if name not in LISTS:
         known = ", ".join(LISTS)
         raise Failure("invalid_request", f"This amux knows these lists of tools: {known}.")
     out = Output(os.dup(STDOUT))

@@ -4,7 +4,7 @@ import json
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
@@ -18,10 +18,7 @@ from materializer.agentside.tools import LISTS
 from materializer.agentside.transport import Exchange
 from tests.agentside.mcp_session import MODERN, McpSession, error_in
 from tests.agentside.scripted_hub import Asked, Documents, JsonObject, ScriptedHub, unix_hub
-from tests.agentside.side import TOKEN
-
-if TYPE_CHECKING:
-    from tests.agentside.side import Side
+from tests.agentside.side import TOKEN, Side
 
 TOOLS = ["search", "get", "upsert", "forget"]
 FROZEN = Path(__file__).parent / "tools-1.json"
@@ -478,6 +475,13 @@ def test_a_list_of_tools_that_this_amux_does_not_know_is_refused(words: tuple[st
     with pytest.raises(Failure) as refused:
         serve(words, {})
     assert refused.value.code == "invalid_request"
+
+
+def test_the_list_that_a_session_began_with_is_served(side: Side) -> None:
+    process = Side((*side.command, "mcp", "--tools=1"), side.environ, side.cwd)
+    asked = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}'
+    listed = json.loads(process.run(stdin=asked).stdout)["result"]["tools"]
+    assert json.dumps(listed) == json.dumps(LISTS["1"])
 
 
 def test_the_first_list_is_kept_for_sessions_that_began_with_it() -> None:
