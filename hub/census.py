@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hub.errors import LimitExceeded
+from hub.limits import refuse_over
 from hub.walk import Kind, Walk
 
 if TYPE_CHECKING:
@@ -62,19 +63,12 @@ def refuse_overflow(census: Census, *, old: int | None, new: int, limits: Limits
             maximum=maximum,
             size=maximum + 1,
         )
-    documents = census.documents + (old is None)
-    if old is None and documents > limits.scope_documents:
-        raise LimitExceeded(
-            f"the scope would hold {documents} documents of at most {limits.scope_documents}",
-            limit="scope_documents",
-            maximum=limits.scope_documents,
-            size=documents,
+    if old is None:
+        refuse_over(
+            "scope_documents",
+            limits.scope_documents,
+            census.documents + 1,
+            "the scope would hold {} documents",
         )
     size = census.size - (old or 0) + new
-    if size > limits.scope_bytes:
-        raise LimitExceeded(
-            f"the scope would hold {size} bytes of at most {limits.scope_bytes}",
-            limit="scope_bytes",
-            maximum=limits.scope_bytes,
-            size=size,
-        )
+    refuse_over("scope_bytes", limits.scope_bytes, size, "the scope would hold {} bytes")

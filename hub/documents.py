@@ -9,7 +9,8 @@ import stat
 from dataclasses import dataclass
 from typing import Final
 
-from hub.errors import InvalidPath, LimitExceeded, StorageFailed, Undecodable
+from hub.errors import InvalidPath, StorageFailed, Undecodable
+from hub.limits import refuse_over
 from hub.values import ABSENT
 
 BOM: Final = b"\xef\xbb\xbf"
@@ -74,13 +75,7 @@ def read_up_to(file: int, size: int, most: int) -> bytes:
     data = os.read(file, size + 1) if size <= most else b""
     if size < len(data) <= most:
         data = _read_rest(file, data, most)
-    if max(size, len(data)) > most:
-        raise LimitExceeded(
-            f"the file has {max(size, len(data))} bytes; at most {most} can be read",
-            limit="readable_bytes",
-            maximum=most,
-            size=max(size, len(data)),
-        )
+    refuse_over("readable_bytes", most, max(size, len(data)), "the file has {} bytes")
     return data
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hub.errors import LimitExceeded
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -39,3 +41,17 @@ class Limits:
 
     response_bytes: int = 8 * 1024
     """One answer's JSON as sent."""
+
+
+def refuse_over(limit: str, maximum: int, size: int, found: str) -> None:
+    """Refuse a size over its limit; `found` says what was found, `{}` stands for the size.
+
+    Raises LimitExceeded.
+    """
+    if size > maximum:
+        raise LimitExceeded(
+            f"{found.format(size)}; at most {maximum} are taken",
+            limit=limit,
+            maximum=maximum,
+            size=size,
+        )

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from hub.documents import BOM, FILE_FLAGS, Document, is_inside_character, is_text, read_up_to
-from hub.errors import HubError, InvalidRequest, LimitExceeded
+from hub.errors import HubError, InvalidRequest
+from hub.limits import refuse_over
 from hub.values import Match, SearchAnswer, SearchRequest
 from hub.walk import Kind, Step, Walk
 from hub.wire import encode
@@ -62,15 +63,9 @@ def parse_query(request: SearchRequest) -> Query:
 def check_query(request: SearchRequest, limits: Limits) -> None:
     """Hold the query against its limits; raises LimitExceeded."""
     size, words = len(request.query.encode()), len(request.query.split())
-    _at_most("query_bytes", "the query has {} bytes", limits.query_bytes, size)
-    _at_most("query_terms", "the query has {} terms", limits.query_terms, words)
-    _at_most("search_results", "{} results were asked for", limits.results_most, request.limit)
-
-
-def _at_most(limit: str, found: str, maximum: int, size: int) -> None:
-    if size > maximum:
-        message = f"{found.format(size)}; at most {maximum} are taken"
-        raise LimitExceeded(message, limit=limit, maximum=maximum, size=size)
+    refuse_over("query_bytes", limits.query_bytes, size, "the query has {} bytes")
+    refuse_over("query_terms", limits.query_terms, words, "the query has {} words")
+    refuse_over("search_results", limits.results_most, request.limit, "{} results were asked for")
 
 
 @dataclass(frozen=True, slots=True)

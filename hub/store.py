@@ -8,7 +8,6 @@ ever replaced as a whole.
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from contextlib import AbstractContextManager, suppress
@@ -16,16 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
+from hub import checks
 from hub.census import Census, count, refuse_overflow
 from hub.documents import FILE_FLAGS, Document, is_text, read_document, revision_of
 from hub.durable import FileSystem, is_temporary, refusal, remove, replace
-from hub.errors import Conflict, HubError, InvalidRequest, LimitExceeded, RejectedContent
+from hub.errors import HubError
 from hub.folders import FolderMaker, prune
-from hub.fragments import check_range, count_lines, fragment
-from hub.guard import Finding, GuardMode, inspect
+from hub.fragments import check_range, fragment
 from hub.limits import Limits
 from hub.paths import (
-    ENTRY,
     SUFFIX,
     Place,
     Way,
@@ -53,11 +51,11 @@ from hub.walk import Walk
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_BOM: Final = "\ufeff"
+    from hub.guard import Finding, GuardMode
+
 # A scan needs the processor all the time: more at once would only make each run out of its
 # own time, which begins when its turn has come.
 _SCANS_AT_ONCE: Final = 2
-_REVISION: Final = re.compile(r"[0-9a-f]{64}|absent", re.ASCII)
 
 
 class MemoryStore:
@@ -143,17 +141,18 @@ class MemoryStore:
         Raises InvalidRequest, InvalidPath, LimitExceeded, RejectedContent, Conflict,
         StorageFailed.
         """
-        data = _encode(request.content)
-        _check_revision(request.expected_revision)
+        data = checks.encode_content(request.content)
+        checks.check_revision(request.expected_revision)
         segments = parse_document(request.path, self.limits)
         way = self._way(scope, segments[:-1])
         name = segments[-1]
-        finding = self._inspect(request, len(data))
+        finding = checks.find_unwanted(request, len(data), self.limits)
         with self._lock(scope):
             old = self._find(way, name)
-            self._check_size(request.path, data)
+            checks.check_size(request.path, data, self.limits)
             self._check_quota(scope, old, data)
-            self._refuse(request.content, finding)
+            if finding is not None:
+                self._judge(finding)
             revision = revision_of(old)
             written = Document(data, 0).revision
             unchanged = revision == written
@@ -162,7 +161,7 @@ class MemoryStore:
             elif revision == request.expected_revision:
                 self._write(way, name, data)
             else:
-                raise _conflict(revision)
+                raise checks.conflict(revision)
         return Written(path=request.path, revision=written, unchanged=unchanged)
 
     def forget(self, scope: Scope, request: ForgetRequest) -> Forgotten:
@@ -170,14 +169,14 @@ class MemoryStore:
 
         Raises InvalidRequest, InvalidPath, LimitExceeded, Conflict, StorageFailed.
         """
-        _check_revision(request.expected_revision)
+        checks.check_revision(request.expected_revision)
         segments = parse_document(request.path, self.limits)
         way, name = self._way(scope, segments[:-1]), segments[-1]
         with self._lock(scope):
             old = self._find(way, name)
             revision = revision_of(old)
             if old is not None and revision != request.expected_revision:
-                raise _conflict(revision)
+                raise checks.conflict(revision)
             if old is None:
                 self._settle_absence(way)
             else:
@@ -233,13 +232,6 @@ class MemoryStore:
             return None
         return document if document is not None and is_text(document.data) else None
 
-    def _check_size(self, path: str, data: bytes) -> None:
-        if path == ENTRY:
-            _at_most("entry_bytes", "bytes", self.limits.entry_bytes, len(data))
-            _at_most("entry_lines", "lines", self.limits.entry_lines, count_lines(data))
-        else:
-            _at_most("document_bytes", "bytes", self.limits.document_bytes, len(data))
-
     def _check_quota(self, scope: Scope, old: Document | None, data: bytes) -> None:
         if old is not None and len(data) <= len(old.data):
             return
@@ -251,20 +243,9 @@ class MemoryStore:
         size = None if old is None else len(old.data)
         refuse_overflow(census, old=size, new=len(data), limits=self.limits)
 
-    def _inspect(self, request: UpsertRequest, size: int) -> Finding | None:
-        if size > self.limits.document_bytes:
-            return None
-        # A path is shown by searches, so it is looked through as well: as line 0.
-        in_path = inspect(request.path)
-        return Finding(in_path.rule, 0) if in_path else inspect(request.content)
-
-    def _refuse(self, content: str, finding: Finding | None) -> None:
-        if content.startswith(_BOM):
-            raise _rejected(Finding("byte-order-mark", 1))
-        if finding is None:
-            return
-        if self._guard == "block":
-            raise _rejected(finding)
+    def _judge(self, finding: Finding) -> None:
+        if self._guard == "block" or finding.rule == checks.BYTE_ORDER_MARK:
+            raise checks.rejected(finding)
         if self._warn is not None:
             self._warn(finding)
 
@@ -303,41 +284,3 @@ class MemoryStore:
                 self._files.fsync(place.folder)
             except OSError as error:
                 raise refusal(error) from error
-
-
-def _encode(content: str) -> bytes:
-    try:
-        return content.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidRequest("the content is not Unicode text") from error
-
-
-def _check_revision(revision: str) -> None:
-    if not _REVISION.fullmatch(revision):
-        raise InvalidRequest("expected_revision is 64 lower-case hex digits, or absent")
-
-
-def _conflict(revision: str) -> Conflict:
-    return Conflict(
-        "the document changed; read it again, merge, and pass the revision observed",
-        revision=revision,
-    )
-
-
-def _rejected(finding: Finding) -> RejectedContent:
-    where = f"line {finding.line}" if finding.line else "the path"
-    return RejectedContent(
-        f"{where} looks like what memory must not hold ({finding.rule}); leave that text out",
-        rule=finding.rule,
-        line=finding.line,
-    )
-
-
-def _at_most(limit: str, unit: str, maximum: int, size: int) -> None:
-    if size > maximum:
-        raise LimitExceeded(
-            f"the document has {size} {unit}; at most {maximum} are kept",
-            limit=limit,
-            maximum=maximum,
-            size=size,
-        )
