@@ -156,8 +156,8 @@ def _open_root(root: Path, identity: Identity | None, *, make: bool = True) -> i
                 descriptors.require_trusted(path, fd, last=last)
             if identity is not None and not os.fstat(fd).st_mode & stat.S_IXOTH:
                 raise RootUnsafe(
-                    f"{identity.user} cannot pass through {path}: set AMUX_RUNS to a folder "
-                    "that every user can reach"
+                    f"{identity.user} cannot pass through {path}: chmod o+x it, or set AMUX_RUNS "
+                    "to a folder that every user can reach"
                 )
             if last:
                 return _checked_root(root, fd)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import re
 import select
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -172,6 +174,40 @@ print(os.system('amux memory search anything') >> 8)
     assert uids == [str(alice.uid)] * 4
     assert {int(one[0], 16) for one in capabilities} == {0}
     assert status == "0", done.stderr
+
+
+def test_roots_default_place_for_runs_can_be_reached_whatever_the_umask(
+    place: Path, alice: Account
+) -> None:
+    home = place / "service" / "amux"
+    home.parent.mkdir(mode=0o700)
+    variables = {"PATH": "/usr/bin:/bin", "AMUX_HOME": str(home), "PYTHONPATH": str(TREE)}
+    digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:12]
+    body = "print(os.environ['AMUX_CLI'], os.system('amux memory search x'))"
+    program = scripted(place, PYTHON, body)
+
+    def amux(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            (*AMUX, *words),
+            capture_output=True,
+            text=True,
+            env=variables,
+            cwd=TREE,
+            timeout=DEADLINE,
+            check=False,
+            umask=0o077,
+        )
+
+    assert amux("system", "config", "set", "memory.enabled", "true").returncode == 0
+    try:
+        done = amux("launch", "pi", "--user", alice.name, "--executable", str(program))
+        assert done.returncode == 0, done.stderr
+        cli, status = done.stdout.splitlines()[-1].split()
+        assert Path(cli).is_relative_to(f"/var/lib/amux/{digest}/runs")
+        assert status == "0", done.stderr
+    finally:
+        amux("hub", "stop")
+        shutil.rmtree(f"/var/lib/amux/{digest}", ignore_errors=True)
 
 
 def test_pipes_and_the_exit_status_pass_through(host: Host, place: Path, alice: Account) -> None:
