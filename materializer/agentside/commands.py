@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     Command = Callable[[Options, Callable[[], Connection]], bytes]
 
+MOST_MATCHES = 20  # of one search
 MAX_CONTENT = 1024 * 1024  # bytes; the Hub's own limits are lower, this one ends endless input
 
 OVERVIEW = """\
@@ -54,7 +55,8 @@ try other words when nothing is found.
   --path-prefix P   only documents below this folder, such as projects/amux
   --limit N         1 to 20 documents (default 5)
   --cursor C        continue an incomplete search: the cursor of its answer, same QUERY
-  --all             follow the cursors until everything was searched
+  --all             follow the cursors until everything was searched; --limit is then for
+                    each part of the search, 20 by default
 
 Prints {"matches": [{"path", "line", "snippet", "truncated", "revision", "age_days"}],
 "scanned_files", "skipped_files", "incomplete", "truncated", "cursor"}.
@@ -137,6 +139,7 @@ def _search(options: Options, connect: Callable[[], Connection]) -> bytes:
         request["limit"] = options.number("--limit")
     connection = connect()
     if options.flag("--all"):
+        request.setdefault("limit", MOST_MATCHES)
         return to_json(_search_all(connection, request)) + b"\n"
     return to_json(call(connection, "search", request)) + b"\n"
 
@@ -276,6 +279,7 @@ def _count(page: dict[str, object], name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
+# A session that began with an older amux goes on with the words that it was told: only add.
 COMMANDS: dict[str, tuple[Command, dict[str, str]]] = {
     "search": (
         _search,

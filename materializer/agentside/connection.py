@@ -44,6 +44,8 @@ def find_connection(environ: Mapping[str, str]) -> Connection:
                 f"This launch has no memory connection ({CONNECTION} is not set); a user's own"
                 " credential is never used inside a launch.",
             )
+        if not os.path.isabs(path):
+            raise Failure("no_connection", f"{CONNECTION} is {path!r}; it has to be absolute.")
         return _read(path, environ.get(BINDING), inside=True)
     home = environ.get(HOME) or os.path.join(os.path.expanduser("~"), ".amux")
     if not os.path.isabs(home):

@@ -22,6 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+DIGITS = 16  # of a number that a model wrote as text; none that is meant is longer
+
 
 class Ticket:
     """One running call, which may be cancelled from another thread."""
@@ -116,8 +118,8 @@ def _typed(name: str, schema: object, value: object) -> object:
     if kind == "string" and isinstance(value, str):
         return value
     if kind == "integer" and not isinstance(value, bool):
-        if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit():
-            value = int(value[:18])
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < DIGITS:
+            value = int(value)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, int):

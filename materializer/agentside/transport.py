@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
 import time
 
 from materializer.agentside import VERSION
@@ -221,7 +222,9 @@ def _open_unix(path: str, timeout: float) -> socket.socket:
     folder = -1
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        channel.settimeout(timeout)
+        # A non-blocking connect would fail at once where many others are waiting, too.
+        wait = struct.pack("ll", int(timeout), int(timeout % 1 * 1_000_000))
+        channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, wait)
         if len(os.fsencode(path)) > SOCKET_NAME:
             folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             path = f"/proc/self/fd/{folder}/{os.path.basename(path)}"

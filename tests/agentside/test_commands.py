@@ -346,6 +346,15 @@ def test_search_all_follows_the_cursors_and_reports_progress_on_standard_error(
     ]
 
 
+def test_search_all_asks_for_as_many_matches_as_there_may_be(side: Side, tmp_path: Path) -> None:
+    page = {"matches": [], "scanned_files": 1, "incomplete": False}
+    with unix_hub(tmp_path / "hub.sock", lambda _: page) as hub:
+        side.memory("search", "word", "--all")
+        side.memory("search", "word", "--all", "--limit", "3")
+        side.memory("search", "word")
+    assert [asked.body.get("limit") for asked in hub.asked] == [20, 3, None]
+
+
 def test_search_all_ends_on_a_cursor_that_comes_again(side: Side, tmp_path: Path) -> None:
     page = {"matches": [], "scanned_files": 1, "incomplete": True, "cursor": "same"}
     with unix_hub(tmp_path / "hub.sock", lambda _: page) as hub:

@@ -50,6 +50,7 @@ def test_inside_a_launch_its_connection_and_binding_are_sent(
         {"AMUX_MEMORY_BINDING": "global"},
         {"AMUX_MEMORY_BINDING": ""},
         {"AMUX_CONNECTION": ""},
+        {"AMUX_CONNECTION": "home/connections/user.json"},
         {"AMUX_CONNECTION": "/nowhere/connection.json"},
         {"AMUX_CONNECTION": "/nowhere/connection.json", "AMUX_MEMORY_BINDING": "global"},
         {"AMUX_CONNECTION": "/", "AMUX_MEMORY_BINDING": "global"},

@@ -59,7 +59,7 @@ def test_a_hub_that_accepts_and_stays_silent_is_given_up_within_two_seconds(
     assert elapsed < 2
 
 
-def test_a_stopped_hub_whose_backlog_is_full_is_given_up_within_two_seconds(
+def test_a_hub_whose_queue_is_full_is_waited_for_and_given_up_within_two_seconds(
     side: Side, tmp_path: Path
 ) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
@@ -68,7 +68,7 @@ def test_a_stopped_hub_whose_backlog_is_full_is_given_up_within_two_seconds(
         with socket.socket(socket.AF_UNIX) as waiting:
             waiting.connect(str(tmp_path / "hub.sock"))
             _, elapsed = _timed(side, "show", "MEMORY.md")
-    assert elapsed < 2
+    assert 0.9 < elapsed < 2
 
 
 def test_a_slow_hub_that_is_alive_is_waited_for(side: Side, tmp_path: Path) -> None:
