@@ -16,6 +16,7 @@ from materializer.agentside.server import serve
 from materializer.agentside.toolbox import Ticket
 from materializer.agentside.tools import LISTS
 from materializer.agentside.transport import Exchange
+from materializer.agentside.workers import MOST, WAITING
 from tests.agentside.mcp_session import MODERN, McpSession, error_in
 from tests.agentside.scripted_hub import Asked, Documents, JsonObject, ScriptedHub, unix_hub
 from tests.agentside.side import TOKEN, Side
@@ -314,6 +315,28 @@ def test_fifty_calls_at_once_are_all_answered_once(session: McpSession, hub: Scr
     for answer in answers:
         assert answer["result"]["structuredContent"]["path"] == f"{answer['id']}.md"
     assert hub.paths().count("get") == 50
+
+
+def test_more_calls_than_can_wait_are_refused_and_the_rest_are_answered(
+    side: Side, tmp_path: Path
+) -> None:
+    full = threading.Event()
+    documents = Documents()
+
+    def script(asked: Asked) -> JsonObject:
+        assert full.wait(20)
+        return documents(asked)
+
+    with unix_hub(tmp_path / "hub.sock", script), McpSession(side.spawn_mcp()) as session:
+        params = {"name": "amux.memory_get", "arguments": {"path": "a.md"}}
+        for ident in range(MOST + WAITING + 20):
+            session.send({"jsonrpc": "2.0", "id": ident, "method": "tools/call", "params": params})
+        refused = [session.receive() for _ in range(20 - MOST)]
+        assert {answer["error"]["code"] for answer in refused} == {-32603}
+        full.set()
+        rest = [session.receive() for _ in range(MOST + WAITING + MOST)]
+        assert sum("result" in answer for answer in rest) >= WAITING
+        assert session.ask("ping")["result"] == {}
 
 
 def test_a_cancelled_call_is_not_answered_and_lets_go_of_the_hub(
