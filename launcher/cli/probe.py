@@ -12,36 +12,37 @@ import click
 
 from launcher.agents import find_agent
 from launcher.cli.refusal import refusals
+from launcher.probe.acceptance import probe_turns
 from launcher.probe.codex import probe_codex
 
 if TYPE_CHECKING:
     from launcher.probe.findings import ProbeReport
 
 
-@click.group(name="probe")
-def command() -> None:
-    """Show on a real agent that its launch does what it promises.
-
-    In a throw-away home, without an account and without tokens. The status is 1 where something
-    is not as it must be.
-    """
-
-
-@command.command(name="codex")
+@click.command(name="probe")
+@click.argument("agent")
 @click.option(
+    "--executable",
     "--codex",
     "executable",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The codex command; without it the one on PATH.",
+    help="The agent's command; without it the one on PATH.",
 )
+@click.option("--turns", is_flag=True, help="For Codex: take model turns too, as for the others.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def codex(executable: Path | None, *, as_json: bool) -> None:
-    """Probe Codex offline: every control of a bound launch, without any model turn."""
+def command(agent: str, executable: Path | None, *, turns: bool, as_json: bool) -> None:
+    """Show on a real AGENT that its launch does what it promises.
+
+    In a throw-away home, without an account and without tokens. Codex is probed offline, without
+    any model turn, unless --turns is given; the others talk to a scripted model on loopback. The
+    status is 1 where something is not as it must be.
+    """
     with refusals():
-        found = find_agent(
-            "codex", search_path=os.environ.get("PATH", os.defpath), given=executable
-        )
-        report = probe_codex(found)
+        if agent == "codex" and not turns:
+            path = os.environ.get("PATH", os.defpath)
+            report = probe_codex(find_agent(agent, search_path=path, given=executable))
+        else:
+            report = probe_turns(agent, executable)
     _tell(report, as_json=as_json)
 
 

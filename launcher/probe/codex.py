@@ -21,7 +21,7 @@ from launcher.errors import LaunchError
 from launcher.probe.findings import Finding, ProbeReport
 from launcher.probe.model import Say, ScriptedModel
 from launcher.probe.stage import stage_codex
-from launcher.protocol import render
+from launcher.protocol import load
 from launcher.spawn import SpawnRequest, spawn
 from providers.base import AgentRequest, Facts, Grant, LaunchPlan, Mode, Tools
 from providers.codex import SHOWN, CodexProvider
@@ -131,7 +131,7 @@ def _set_up(folder: Path, model: ScriptedModel, command: AgentCommand) -> _Stage
 
 def _look(stage: _Stage, command: AgentCommand, version: str) -> list[Finding]:
     before = _digests(stage.codex)
-    protocol = render("mcp").text
+    protocol = load("mcp").text
     confirmed = _handshake(stage, command, version, protocol)
     found = [
         Finding(subject=one.control, observed=one.observed, passed=True, source=one.source)

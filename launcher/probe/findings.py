@@ -47,8 +47,10 @@ class ProbeReport:
     def as_text(self) -> str:
         """Return the report as a table."""
         width = max(len(finding.subject) for finding in self.findings)
-        known = "shown" if self.version in self.shown_for else "not among the versions shown"
-        lines = [f"{self.provider} {self.version or '(unknown version)'} ({known})"]
+        lines = [f"{self.provider} {self.version or '(unknown version)'}"]
+        if self.shown_for:
+            known = "shown" if self.version in self.shown_for else "not among the versions shown"
+            lines = [f"{lines[0]} ({known})"]
         for finding in self.findings:
             mark = "ok  " if finding.passed else "FAIL"
             observed = " ".join(finding.observed.split())

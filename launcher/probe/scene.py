@@ -1,0 +1,148 @@
+"""The place of a probe with model turns: a real agent and Hub, a throw-away home, a scripted model.
+
+The home is one that an earlier time without amux left behind: instructions of the user, and a
+native memory that is switched on and has something to tell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hub.config import set_setting
+from hub.local import ensure_running, stop_hub
+from launcher.errors import LaunchError
+from launcher.host import this_host
+from launcher.probe.model import ScriptedModel
+from launcher.probe.prober import Prober
+from launcher.probe.stage import PATH, STAGES
+from launcher.request import LaunchRequest
+from providers.base import Mode, Provider, Tools
+from providers.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from launcher.host import Host
+
+USERS: Final = "These are the probe's own instructions."
+NATIVE: Final = "What the agent's own memory kept from earlier."
+ARGUMENTS: Final = {
+    "claude": ("--allowedTools=Bash", f"--append-system-prompt={USERS}"),
+    "pi": ("--provider", "scripted", "--model", "scripted-1"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Everything that a probe of one agent plays in."""
+
+    provider: Provider
+    host: Host
+    environment: Mapping[str, str]
+    cwd: Path
+    executable: Path | None
+    model: ScriptedModel
+    mind: Prober
+
+    def request(self, session: str | None = None) -> LaunchRequest:
+        """Ask for a fresh launch, or for the resume of a session."""
+        return LaunchRequest(
+            provider=self.provider.name,
+            arguments=ARGUMENTS.get(self.provider.name, ()),
+            mode=Mode.STREAM,
+            cwd=self.cwd,
+            environment=self.environment,
+            executable=self.executable,
+            session=session,
+        )
+
+
+@contextlib.contextmanager
+def scene(name: str, executable: Path | None) -> Iterator[Scene]:
+    """Set one up and take it all away afterwards.
+
+    Raises UnknownProvider, or LaunchError for an agent that nobody knows how to point at a
+    scripted model.
+    """
+    provider = Registry().load(name)
+    if name not in STAGES:
+        message = (
+            f"how {name} is pointed at a scripted model is not known; known: "
+            f"{', '.join(sorted(STAGES))}"
+        )
+        raise LaunchError(message)
+    with _host() as (host, folder):
+        mind = Prober(cli=provider.capabilities.tools is Tools.CLI)
+        with ScriptedModel(mind) as model:
+            home, cwd = folder / "home", folder / "work"
+            environment = STAGES[name](home, model.url, path=host.environ["PATH"])
+            cwd.mkdir()
+            LEFT_BEHIND[name](home, cwd)
+            yield Scene(
+                provider=provider,
+                host=host,
+                environment=environment,
+                cwd=cwd,
+                executable=executable,
+                model=model,
+                mind=mind,
+            )
+
+
+@contextlib.contextmanager
+def _host() -> Iterator[tuple[Host, Path]]:
+    # Not below /tmp: Codex refuses to make its helpers there.
+    roomy = "/var/tmp" if os.access("/var/tmp", os.W_OK) else None  # noqa: S108  # mkdtemp below it
+    folder = Path(tempfile.mkdtemp(prefix="amux-probe-", dir=roomy)).resolve()
+    environ = {
+        "PATH": os.environ.get("PATH", PATH),
+        "HOME": str(folder),
+        "AMUX_HOME": str(folder / "amux"),
+        "AMUX_RUNS": str(folder / "amux" / "runs"),
+    }
+    try:
+        host = this_host(environ)
+        set_setting(host.home, "memory.enabled", "true")
+        ensure_running(host.home, host.environ)
+        try:
+            yield host, folder
+        finally:
+            stop_hub(host.home)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _left_by_codex(home: Path, cwd: Path) -> None:
+    del cwd
+    config = home / ".codex" / "config.toml"
+    on = "memories = true\n[memories]\nuse_memories = true\ngenerate_memories = true\n"
+    config.write_text(f'developer_instructions = "{USERS}"\n{config.read_text()}\n[features]\n{on}')
+    memories = home / ".codex" / "memories"
+    memories.mkdir()
+    (memories / "memory_summary.md").write_text(NATIVE)
+
+
+def _left_by_claude(home: Path, cwd: Path) -> None:
+    project = re.sub(r"[^A-Za-z0-9]", "-", str(cwd))
+    memory = home / ".claude" / "projects" / project / "memory"
+    memory.mkdir(parents=True)
+    (memory / "MEMORY.md").write_text(NATIVE)
+
+
+def _left_by_pi(home: Path, cwd: Path) -> None:
+    del cwd
+    (home / ".pi" / "agent" / "APPEND_SYSTEM.md").write_text(USERS)
+
+
+LEFT_BEHIND: Final[dict[str, Callable[[Path, Path], None]]] = {
+    "codex": _left_by_codex,
+    "claude": _left_by_claude,
+    "pi": _left_by_pi,
+}
