@@ -92,7 +92,7 @@ def _carry_out(sight: _Sight) -> LaunchReport:
         _look_at_launch(sight, run.report)
         first = sight.turn(run, "plain")
         _look_at_request(sight, run, first)
-        written = sight.turn(run, "tools")
+        sight.turn(run, "tools")
         _look_at_tools(sight)
         after = sight.turn(run, "environment")
         _look_at_shell(sight, run.report)
@@ -104,7 +104,6 @@ def _carry_out(sight: _Sight) -> LaunchReport:
         _prefix(sight, "prefix over a resume", child or after, resumed)
         _protocol_once(sight, "protocol after a resume", run, resumed)
         _compaction(sight, run)
-    del written
     return report
 
 
@@ -185,7 +184,9 @@ def _child(sight: _Sight, run: Run) -> Turn | None:
         return last
     child = sight.stage.model.wait_for(_is_child, deadline=SECONDS)
     marker = _protocol(sight, run).splitlines()[-1]
-    told = marker in child.system
+    told = json.dumps(marker, ensure_ascii=False)[1:-1] in json.dumps(
+        child.body, ensure_ascii=False
+    )
     tools = child.tool("memory_search") is not None
     native = NATIVE in json.dumps(child.body)
     observed = (
@@ -224,14 +225,19 @@ def _until(run: Run, wanted: Callable[[dict[str, Any]], bool]) -> None:
 
 
 def _prefix(sight: _Sight, subject: str, before: Turn, after: Turn) -> None:
-    """Compare two requests of one conversation: the later one must begin as the earlier one."""
-    early, late = _parts(before.body), _parts(after.body)
+    differs = differences(before.body, after.body)
+    observed = f"changed: {', '.join(differs)}" if differs else "byte-identical"
+    sight.add(subject, observed, "model", passed=not differs)
+
+
+def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Name what is another in the later request of a conversation than in the earlier one."""
+    early, late = _parts(before), _parts(after)
     differs = [name for name in early if name != "items" and early[name] != late[name]]
     items = len(early["items"])
     if early["items"] != late["items"][:items]:
         differs.append("earlier messages")
-    observed = f"changed: {', '.join(differs)}" if differs else "byte-identical"
-    sight.add(subject, observed, "model", passed=not differs)
+    return differs
 
 
 def _parts(body: dict[str, Any]) -> dict[str, Any]:

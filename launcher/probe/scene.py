@@ -34,7 +34,12 @@ if TYPE_CHECKING:
 USERS: Final = "These are the probe's own instructions."
 NATIVE: Final = "What the agent's own memory kept from earlier."
 ARGUMENTS: Final = {
-    "claude": ("--allowedTools=Bash", f"--append-system-prompt={USERS}"),
+    # Claude 2.1.197 names its default model differently on a resume: one is named here.
+    "claude": (
+        "--model=claude-sonnet-4-5",
+        "--allowedTools=Bash",
+        f"--append-system-prompt={USERS}",
+    ),
     "pi": ("--provider", "scripted", "--model", "scripted-1"),
 }
 

@@ -1,0 +1,72 @@
+"""`amux probe` with model turns: it passes on real agents, and tells what changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from fixtures.pinned import pinned
+from launcher.cli.probe import command
+from launcher.probe.acceptance import differences
+
+
+@pytest.mark.agents
+@pytest.mark.parametrize(
+    ("agent", "version"), [("codex", "0.171.0"), ("claude", "2.1.332"), ("pi", "0.74.2")]
+)
+def test_a_pinned_agent_passes_with_model_turns(agent: str, version: str) -> None:
+    executable = str(pinned(agent, version).executable)
+    done = CliRunner().invoke(command, [agent, "--turns", "--executable", executable, "--json"])
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.output)
+    assert report["version"] == version
+    seen = {one["subject"]: one["observed"] for one in report["findings"]}
+    assert seen["binding"] == "global"
+    assert seen["native memory text"] == "absent"
+    assert seen["protocol"] == seen["protocol after a resume"] == "once in the request"
+    assert seen["protocol after compaction"] == "once in the request"
+    assert seen["prefix over a resume"] == "byte-identical"
+    assert seen["the document in the end"] == "forgotten"
+
+
+@pytest.mark.agents
+def test_an_agent_that_was_not_installed_is_a_finding_not_a_trace() -> None:
+    done = CliRunner().invoke(command, ["claude"], env={"PATH": "/nowhere"})
+    assert done.exit_code == 1
+    assert "FAIL  launch  agent_not_found: no `claude` on PATH" in done.output
+
+
+def test_an_unknown_agent_is_refused() -> None:
+    done = CliRunner().invoke(command, ["nobody"])
+    assert done.exit_code == 1
+    assert "nobody" in done.output
+    assert "Traceback" not in done.output
+
+
+def body(**changes: Any) -> dict[str, Any]:  # noqa: ANN401  # any JSON
+    messages = [{"role": "user", "content": "one"}]
+    return {"system": "s", "tools": [{"name": "t"}], "messages": messages, **changes}
+
+
+def test_a_longer_conversation_and_moved_cache_marks_are_no_change() -> None:
+    marked = [
+        {"type": "text", "text": "one", "cache_control": {"type": "ephemeral"}},
+    ]
+    later = [{"role": "user", "content": marked}, {"role": "assistant", "content": "two"}]
+    assert differences(body(), body(messages=later)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"system": "S"}, ["instructions"]),
+        ({"tools": []}, ["tools"]),
+        ({"messages": [{"role": "user", "content": "other"}]}, ["earlier messages"]),
+        ({"messages": []}, ["earlier messages"]),
+    ],
+)
+def test_what_changed_in_the_prefix_is_named(changes: dict[str, Any], named: list[str]) -> None:
+    assert differences(body(), body(**changes)) == named
