@@ -104,7 +104,7 @@ def _carry(attempt: Attempt, sessions: SessionStore, undo: contextlib.ExitStack)
     process = spawn(start)
     stop_if_failed = undo.enter_context(contextlib.ExitStack())
     stop_if_failed.callback(process.stop)
-    channel = _channel(process, plan.framing)
+    channel = _channel(process, plan.framing, attempt.request.mode)
     if isinstance(channel, JsonLinesChannel):
         now = control(attempt, channel, agent, grant, plan)
         confirmed = together(confirmed, now)
@@ -198,13 +198,14 @@ def _variables(memory: Memory | None) -> MemoryVariables | None:
     return memory.variables if memory else None
 
 
-def _channel(process: AgentProcess, framing: Framing) -> LineChannel | None:
+def _channel(process: AgentProcess, framing: Framing, mode: Mode) -> LineChannel | None:
     match framing:
         case Framing.JSON_RPC:
             return JsonRpcChannel(process)
         case Framing.JSON_LINES:
             return JsonLinesChannel(process)
-        case Framing.LINES if process.stdout is not None:
+        # In the other modes the pipes of another user's agent are relayed to the caller.
+        case Framing.LINES if mode is Mode.STREAM:
             return LineChannel(process)
         case _:
             return None

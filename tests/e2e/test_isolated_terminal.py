@@ -332,6 +332,19 @@ print(json.dumps({
     assert report["isolation"] == "private-home (weak)"
 
 
+def test_any_command_can_be_launched_as_another_user(host: Host, alice: Account) -> None:
+    done = subprocess.run(
+        (*AMUX, "launch", "generic", "--user", alice.name, "--", "sh", "-c", "id -u; pwd; exit 9"),
+        capture_output=True,
+        text=True,
+        env=environment(host),
+        cwd=TREE,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (9, f"{alice.uid}\n{alice.home}\n"), done.stderr
+
+
 @pytest.mark.parametrize("missing", ["setuid", "setgid", "chown"])
 def test_without_the_capabilities_a_launch_is_refused_before_anything_is_made(
     host: Host, place: Path, alice: Account, missing: str
