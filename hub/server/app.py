@@ -18,7 +18,6 @@ from hub.errors import HubError, InvalidRequest, Unauthenticated
 from hub.limits import Limits
 from hub.server import requests as parse
 from hub.server.gate import Gate
-from hub.server.turns import PER_CREDENTIAL, WAITING, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from hub.identity import Caller
     from hub.server.body import BodyReader
-    from hub.server.turns import Workers
+    from hub.server.turns import Shares, Workers
     from hub.service import Door, Grant, HubService, SettingState, Store
     from hub.values import Forgotten, Fragment, Scope, SearchAnswer, Written
 
@@ -55,7 +54,7 @@ _BEARER: Final = "bearer "
 class HubApp:
     """Answer the calls that come through one door."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each is shared by all doors
         self,
         service: HubService,
         store: Store,
@@ -63,13 +62,14 @@ class HubApp:
         door: Door,
         workers: Workers,
         bodies: BodyReader,
+        shares: Shares,
     ) -> None:
         self._service = service
         self._store = store
         self._door = door
         self._workers = workers
         self._bodies = bodies
-        self._calls = Turns(PER_CREDENTIAL, waiting=WAITING)
+        self._shares = shares
 
     def asgi(self, *, hosts: frozenset[str]) -> ASGIApp:
         """Return the application behind the gate that checks Host and Origin."""
@@ -133,18 +133,23 @@ class HubApp:
     ) -> Response:
         caller = self._caller(request)
         scope = self._service.scope(caller, request.headers.get(BINDING_HEADER))
-        async with self._calls.turn(caller.credential_id):
-            asked = decode(await self._bodies.read(request))
-            data = await self._workers.run(lambda: wire.encode(verb(scope, asked)), scope=scope)
+        with self._shares.call(caller.credential_id) as hold:
+            asked = decode(await self._bodies.read(request, hold))
+            data = await self._workers.run(
+                lambda: wire.encode(verb(scope, asked)),
+                scope=scope,
+                credential=caller.credential_id,
+            )
         return _raw(data)
 
     async def _launch(self, request: Request) -> Response:
         caller = self._caller(request)
         self._service.check_runtime(caller)
         launch = request.path_params["launch"]
-        async with self._calls.turn(caller.credential_id):
-            principal, binding, renew = parse.launch_request(await self._bodies.read(request))
-            grant = await self._workers.run(
+        with self._shares.call(caller.credential_id) as hold:
+            data = await self._bodies.read(request, hold)
+            principal, binding, renew = parse.launch_request(data)
+            grant = await self._workers.run_now(
                 lambda: (
                     self._service.renew_launch(caller, launch)
                     if renew
@@ -158,19 +163,20 @@ class HubApp:
     async def _end_launch(self, request: Request) -> Response:
         caller = self._caller(request)
         launch = request.path_params["launch"]
-        ended = await self._workers.run(lambda: self._service.end_launch(caller, launch))
+        ended = await self._workers.run_now(lambda: self._service.end_launch(caller, launch))
         return _json({"launch": launch, "already_absent": not ended})
 
     async def _config(self, request: Request) -> Response:
         caller = self._caller(request)
-        return _json(_states(await self._workers.run(lambda: self._service.states(caller))))
+        return _json(_states(await self._workers.run_now(lambda: self._service.states(caller))))
 
     async def _configure(self, request: Request) -> Response:
         caller = self._caller(request)
         self._service.check_admin(caller)
-        changes = parse.parse_object(await self._bodies.read(request))
+        with self._shares.call(caller.credential_id) as hold:
+            changes = parse.parse_object(await self._bodies.read(request, hold))
         return _json(
-            _states(await self._workers.run(lambda: self._service.configure(caller, changes)))
+            _states(await self._workers.run_now(lambda: self._service.configure(caller, changes)))
         )
 
     def _caller(self, request: Request) -> Caller:

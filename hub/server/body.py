@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from hub.errors import InvalidRequest, LimitExceeded, Unavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.requests import Request
 
 BODY_BYTES: Final = 512 * 1024
@@ -24,8 +26,8 @@ class BodyReader:
         self._waiting: set[asyncio.Timeout] = set()
         self._stopping = False
 
-    async def read(self, request: Request) -> bytes:
-        """Return the whole body.
+    async def read(self, request: Request, hold: Callable[[int], None]) -> bytes:
+        """Return the whole body; `hold` is told of each part's size and may refuse it.
 
         Raises LimitExceeded over 512 KiB, InvalidRequest when it does not arrive in time,
         Unavailable when the Hub is stopping, starlette's ClientDisconnect when it is cut.
@@ -40,7 +42,7 @@ class BodyReader:
             async with asyncio.timeout(self._seconds) as bound:
                 self._waiting.add(bound)
                 try:
-                    data = await _collect(request)
+                    data = await _collect(request, hold)
                 finally:
                     self._waiting.discard(bound)
         except TimeoutError as error:
@@ -84,10 +86,11 @@ class BodyReader:
                 bound.reschedule(0)
 
 
-async def _collect(request: Request) -> bytes:
+async def _collect(request: Request, hold: Callable[[int], None]) -> bytes:
     parts = bytearray()
     async for part in request.stream():
         parts += part
+        hold(len(part))
         if len(parts) > BODY_BYTES:
             raise _too_large(len(parts))
     return bytes(parts)

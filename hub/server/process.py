@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import stat
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,9 +23,10 @@ from hub.home import agent_socket, open_passable_folder, private_socket
 from hub.identity import open_identity
 from hub.server.app import VERSION, HubApp
 from hub.server.body import BodyReader
-from hub.server.listener import Listener, bind_tcp, bind_unix, tls_context
+from hub.server.listener import Listener, tls_context
 from hub.server.root import claim
-from hub.server.turns import Workers
+from hub.server.sockets import bind_tcp, bind_unix
+from hub.server.turns import Shares, Workers
 from hub.service import Door, HubService
 from hub.store import MemoryStore
 
@@ -36,7 +38,9 @@ if TYPE_CHECKING:
     from hub.config import Settings
     from hub.guard import Finding
 
-THREADS: Final = 48
+THREADS: Final = 24
+# Searches keep the interpreter busy; the loop that answers everyone gets it back sooner.
+SWITCH_SECONDS: Final = 0.0005
 SWEEP_SECONDS: Final = 600.0
 UNIX_HOSTS: Final = frozenset({"localhost", "amux"})
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  # compared with, not bound
@@ -72,6 +76,7 @@ def serve(home: Path, environ: Mapping[str, str], *, ready: Callable[[], None]) 
         store.sweep()
         service = HubService(home, settings=settings, registry=registry)
         _raise_file_limit()
+        sys.setswitchinterval(SWITCH_SECONDS)
         doors: list[Opened] = []
         try:
             # The private socket comes last: whoever reaches it finds everything else in place.
@@ -104,10 +109,12 @@ async def _run(
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stopping.set)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="hub") as executor:
-        workers = Workers(executor)
+        workers, shares = Workers(executor), Shares()
         listeners = []
         for opened in doors:
-            app = HubApp(service, store, door=opened.door, workers=workers, bodies=bodies)
+            app = HubApp(
+                service, store, door=opened.door, workers=workers, bodies=bodies, shares=shares
+            )
             asgi = app.asgi(hosts=opened.hosts)
             listeners.append(Listener(asgi, opened.bound, tls=opened.tls))
         async with asyncio.TaskGroup() as group:
@@ -118,6 +125,7 @@ async def _run(
             await stopping.wait()
             logs.event("stopping")
             bodies.stop()
+            workers.stop()
             sweeping.cancel()
             for listener in listeners:
                 listener.stop()

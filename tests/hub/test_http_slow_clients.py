@@ -7,23 +7,28 @@ import contextlib
 import resource
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from hub.errors import Unavailable
-from hub.server import listener
+from hub.server import listener, protocol
 from hub.server.body import BodyReader
-from hub.server.listener import Listener, bind_unix
-from hub.server.turns import Turns
+from hub.server.listener import Listener
+from hub.server.sockets import bind_unix
+from hub.server.turns import PER_CREDENTIAL, PER_SCOPE, Shares, Workers
 from hub.unixsocket import connect
+from hub.values import Scope
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Send
+    from starlette.types import Scope as Call
 
     from fixtures.hubs import HubHome
 
@@ -165,7 +170,7 @@ def test_a_client_that_goes_away_in_the_middle_leaves_no_half_document(
 def test_a_connection_without_a_whole_request_is_cut_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, constant: str, data: bytes
 ) -> None:
-    monkeypatch.setattr(listener, constant, 0.2)
+    monkeypatch.setattr(listener if constant == "KEEP_ALIVE_SECONDS" else protocol, constant, 0.2)
     with _serving(tmp_path / "s.sock", _hello) as path, connect(path, seconds=SECONDS) as channel:
         channel.sendall(data)
         answer = _read_to_end(channel)
@@ -175,9 +180,9 @@ def test_a_connection_without_a_whole_request_is_cut_in_time(
 def test_a_client_that_leaves_its_answers_unread_is_cut_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "UNREAD_SECONDS", 0.2)
+    monkeypatch.setattr(protocol, "UNREAD_SECONDS", 0.2)
 
-    async def large(scope: Scope, receive: Receive, send: Send) -> None:
+    async def large(scope: Call, receive: Receive, send: Send) -> None:
         del scope, receive
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for _ in range(64):
@@ -208,14 +213,14 @@ def test_when_a_socket_is_full_the_oldest_idle_connection_makes_room(
 def test_a_body_that_does_not_arrive_is_given_up_in_time(tmp_path: Path) -> None:
     seen: list[str] = []
 
-    async def reading(scope: Scope, receive: Receive, send: Send) -> None:
+    async def reading(scope: Call, receive: Receive, send: Send) -> None:
         from starlette.requests import Request  # noqa: PLC0415  # only here
 
         from hub.errors import HubError  # noqa: PLC0415  # only here
 
         scope["state"] = {}
         try:
-            await BodyReader(seconds=0.2).read(Request(scope, receive))
+            await BodyReader(seconds=0.2).read(Request(scope, receive), lambda _: None)
         except HubError as error:
             seen.append(error.message)
         await _hello(scope, receive, send)
@@ -252,7 +257,7 @@ def _read_to_end(channel: socket.socket) -> bytes:
     return answer
 
 
-async def _hello(scope: Scope, receive: Receive, send: Send) -> None:
+async def _hello(scope: Call, receive: Receive, send: Send) -> None:
     del scope, receive
     headers = [(b"content-length", b"2")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -288,11 +293,12 @@ def test_strangers_who_fill_a_socket_push_each_other_out_and_never_a_known_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "most_connections", lambda: 4)
-    leave = threading.Event()
+    leave, inside = threading.Event(), threading.Event()
 
-    async def known(scope: Scope, receive: Receive, send: Send) -> None:
+    async def known(scope: Call, receive: Receive, send: Send) -> None:
         if scope["path"] == "/known":
             scope["state"]["caller"] = "somebody"
+            inside.set()
         await asyncio.to_thread(leave.wait, SECONDS)
         await _hello(scope, receive, send)
 
@@ -300,6 +306,7 @@ def test_strangers_who_fill_a_socket_push_each_other_out_and_never_a_known_call(
     with _serving(tmp_path / "s.sock", known) as path, contextlib.ExitStack() as stack:
         mine = stack.enter_context(connect(path, seconds=SECONDS))
         mine.sendall(b"GET /known" + head)
+        assert inside.wait(SECONDS)
         strangers = []
         for _ in range(8):
             stranger = stack.enter_context(connect(path, seconds=SECONDS))
@@ -312,7 +319,7 @@ def test_strangers_who_fill_a_socket_push_each_other_out_and_never_a_known_call(
 
 
 def test_a_stop_does_not_wait_for_a_client_that_does_not_read(tmp_path: Path) -> None:
-    async def large(scope: Scope, receive: Receive, send: Send) -> None:
+    async def large(scope: Call, receive: Receive, send: Send) -> None:
         del scope, receive
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"x" * 4_000_000, "more_body": True})
@@ -328,31 +335,65 @@ def test_a_stop_does_not_wait_for_a_client_that_does_not_read(tmp_path: Path) ->
         assert time.monotonic() - began < listener.GRACE_SECONDS / 2
 
 
-def test_calls_beyond_what_may_wait_are_turned_away_and_the_rest_take_turns() -> None:
-    async def run() -> None:
-        turns = Turns(2, waiting=3)
-        running = 0
-        most = 0
-        leave, full = asyncio.Event(), asyncio.Event()
+def test_calls_and_bytes_beyond_a_credentials_share_are_turned_away() -> None:
+    shares = Shares(calls=2, held=100)
+    with shares.call("one") as first, shares.call("one") as second:
+        with pytest.raises(Unavailable, match="too many calls"), shares.call("one"):
+            pass
+        with shares.call("another") as other:
+            other(100)
+        first(60)
+        second(40)
+        with pytest.raises(Unavailable, match="too much at once"):
+            second(1)
+    with shares.call("one") as again:
+        again(100)
 
-        async def call() -> None:
-            nonlocal running, most
-            async with turns.turn("key"):
-                running += 1
-                most = max(most, running)
-                if running == 2:
-                    full.set()
-                await leave.wait()
-                running -= 1
 
-        tasks = [asyncio.create_task(call()) for _ in range(6)]
-        await full.wait()
-        assert len([task for task in tasks if task.done()]) == 1
-        async with turns.turn("another key"):
+def test_a_busy_credential_and_a_busy_scope_leave_threads_for_the_others() -> None:
+    leave = threading.Event()
+
+    async def run() -> tuple[list[str], int, int]:
+        began: list[str] = []
+
+        def wait(name: str) -> None:
+            began.append(name)
+            leave.wait(SECONDS)
+
+        with ThreadPoolExecutor(PER_SCOPE + 2) as executor:
+            workers = Workers(executor)
+            busy = [
+                asyncio.create_task(
+                    workers.run(partial(wait, name), scope=Scope("a"), credential=name)
+                )
+                for name in ("one", "two", "three")
+                for _ in range(20)
+            ]
+            await asyncio.sleep(0)
+            other = await workers.run(lambda: "other", scope=Scope("b"), credential="one more")
+            seen = list(began)
+            workers.stop()
             leave.set()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(result) for result in results].count(Unavailable) == 1
-        assert results.count(None) == 5
-        assert most == 2
+            ended = await asyncio.gather(*busy, return_exceptions=True)
+        refused = [type(one) for one in ended].count(Unavailable)
+        return [*seen, other], ended.count(None), refused
 
-    asyncio.run(run())
+    seen, finished, refused = asyncio.run(run())
+    assert seen == ["one"] * PER_CREDENTIAL + ["two"] * PER_CREDENTIAL + ["other"]
+    assert (finished, refused) == (PER_SCOPE, 60 - PER_SCOPE)
+
+
+def test_one_account_that_opens_too_many_connections_pushes_out_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "PER_STRANGER", 3)
+    strangers: list[int | None] = [None, 7, 7, 8, 7, 7]
+    monkeypatch.setattr(protocol, "_stranger", lambda _: strangers.pop(0))
+    with _serving(tmp_path / "s.sock", _hello) as path, contextlib.ExitStack() as stack:
+        mine, first, *others = [
+            stack.enter_context(connect(path, seconds=SECONDS)) for _ in range(6)
+        ]
+        assert _read_to_end(first) == b""
+        for channel in (mine, *others):
+            channel.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            assert b"200 OK" in _read_to_end(channel)
