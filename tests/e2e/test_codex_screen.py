@@ -130,6 +130,27 @@ def test_every_thread_on_the_screen_is_bound_also_new_ones_and_a_resume_of_them(
         assert place.record().warnings == record.warnings
 
 
+def test_a_conversation_that_is_resumed_on_the_screen_is_found_and_named(version: str) -> None:
+    with desk(version) as place:
+        with open_codex(place.home, None) as codex:
+            codex.turn("from before")
+        assert place.home.modes() == {codex.native_id: "enabled"}
+        with place.screen("launch", "codex") as screen:
+            screen.until(lambda: len(place.home.modes()) == 2, "a new thread")
+            screen.enter("/resume")
+            screen.shows("from before")
+            screen.press("\r")
+            screen.until(lambda: bool(place.record().warnings), "the record's warning")
+            screen.enter("go on")
+            turn = place.model.wait_for(lambda turn: turn.user[-1:] == ("go on",), deadline=30)
+            screen.enter("/quit")
+            assert screen.ended() == 0
+        assert "from before" in turn.user
+        assert place.home.modes()[codex.native_id] == "disabled"
+        assert f"{codex.native_id} was resumed on the screen" in place.record().warnings[0]
+        assert place.record().native_id != codex.native_id
+
+
 def run(place: Desk, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         place.command(*words),
