@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 DEADLINE: Final = 20.0
 OUTPUT_LIMIT: Final = 65_536
+LAST_OUTPUT: Final = 0.5
 NOT_STARTED: Final = 125
 
 _BECOME: Final = Path(__file__).with_name("become.py")
@@ -80,31 +82,54 @@ def run(  # noqa: PLR0913  # all but the command by keyword
         try:
             return _converse(process, json.dumps(order).encode(), time.monotonic() + deadline)
         finally:
-            if process.poll() is None:
+            # Its unreaped leader keeps the group's number ours, and what it left behind ends too.
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
 def _converse(process: subprocess.Popen[bytes], order: bytes, until: float) -> Trial:
     assert process.stdin and process.stdout and process.stderr  # noqa: S101, PT018  # just piped
-    process.stdin.write(order)
-    process.stdin.close()
+    with contextlib.suppress(BrokenPipeError):  # it says why on stderr
+        process.stdin.write(order)
+        process.stdin.close()
     output: dict[IO[bytes], bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
-    with selectors.DefaultSelector() as selector:
-        for stream in output:
-            selector.register(stream, selectors.EVENT_READ)
-        while selector.get_map() and (left := until - time.monotonic()) > 0:
-            for key, _ in selector.select(left):
-                stream = next(each for each in output if each is key.fileobj)
-                chunk = os.read(key.fd, OUTPUT_LIMIT)
-                output[stream] += chunk[: OUTPUT_LIMIT - len(output[stream])]
-                if not chunk:
-                    selector.unregister(stream)
+    ending = os.pidfd_open(process.pid)
     try:
-        status: int | None = process.wait(max(0.0, until - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        status = None
+        with selectors.DefaultSelector() as selector:
+            for stream, kept in output.items():
+                selector.register(stream, selectors.EVENT_READ, kept)
+            selector.register(ending, selectors.EVENT_READ)
+            ended = _listen(selector, until)
+    finally:
+        os.close(ending)
+    # Not waited for here: see `run`.
+    result = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT) if ended else None
+    status = None
+    if result is not None:
+        status = result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
     return Trial(
         status=status,
         stdout=bytes(output[process.stdout]),
         stderr=bytes(output[process.stderr]),
     )
+
+
+def _listen(selector: selectors.DefaultSelector, until: float) -> bool:
+    """Keep the output until the command and its pipes have ended; say whether the command has.
+
+    Once it has, its pipes are given LAST_OUTPUT seconds: what it left behind may hold them.
+    """
+    ended = False
+    while selector.get_map() and (left := until - time.monotonic()) > 0:
+        for key, _ in selector.select(left):
+            kept: bytearray | None = key.data
+            if kept is None:
+                ended = True
+                until = min(until, time.monotonic() + LAST_OUTPUT)
+                selector.unregister(key.fileobj)
+                continue
+            chunk = os.read(key.fd, OUTPUT_LIMIT)
+            kept += chunk[: OUTPUT_LIMIT - len(kept)]
+            if not chunk:
+                selector.unregister(key.fileobj)
+    return ended

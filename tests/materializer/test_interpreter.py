@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import shutil
 import stat
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +18,7 @@ from materializer import interpreter, onefile, trial
 from materializer.errors import InterpreterNotFound, RootUnsafe
 
 if TYPE_CHECKING:
+    from fixtures.accounts import Account
     from materializer.values import Identity
 
 OPEN_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -170,3 +174,24 @@ def test_a_command_that_never_answers_or_floods_its_output_is_ended(target: Iden
     )  # fmt: skip
     assert flood.status is None
     assert len(flood.stdout) <= trial.OUTPUT_LIMIT
+
+
+@pytest.mark.root
+def test_what_a_command_leaves_behind_is_ended_and_does_not_hold_up_the_answer(
+    target: Identity, alice: Account
+) -> None:
+    mark = alice.home / "pid"
+    begun = time.monotonic()
+    outcome = trial.run(
+        ("/bin/sh", "-c", f"sleep 1000 & echo $! > {mark}; echo said; exit 3"),
+        identity=target,
+        environment={"PATH": OPEN_PATH},
+    )
+    assert (outcome.status, outcome.stdout) == (3, b"said\n")
+    assert time.monotonic() - begun < trial.DEADLINE / 2
+    pid = int(mark.read_text())
+    mark.unlink()
+    with contextlib.suppress(ProcessLookupError):
+        left = os.pidfd_open(pid)
+        assert select.select([left], [], [], 10)[0], "it lives on"
+        os.close(left)
