@@ -246,12 +246,38 @@ class LineChannel:
         self._stdout.close()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controls:
+    """What a launch keeps to in later requests.
+
+    `before` returns the parameters as they may be sent, `after` acts on a result.
+    """
+
+    before: Callable[[str, JsonObject], JsonObject]
+    after: Callable[[str, JsonObject], None]
+
+
 class JsonLinesChannel(LineChannel):
-    """One JSON object per line."""
+    """One JSON object per line.
+
+    `controls` apply to every message that is sent from the moment that they are set.
+    """
+
+    def __init__(self, process: AgentProcess) -> None:
+        self.controls: Controls | None = None
+        super().__init__(process)
 
     def send(self, message: JsonObject) -> None:
-        """Send one JSON line."""
-        self._write(_dump(message), SEND_DEADLINE)
+        """Send one JSON line; raise BadArguments for one that would undo a control."""
+        self._write(_dump(self._held(message)), SEND_DEADLINE)
+
+    def send_line(self, line: str, *, deadline: float = SEND_DEADLINE) -> None:
+        """Send one line; a JSON object is held to the controls as in `send`."""
+        with contextlib.suppress(ValueError, RecursionError):
+            message = json.loads(line)
+            if isinstance(message, dict):
+                line = _dump(self._held(message)).decode().rstrip("\n")
+        super().send_line(line, deadline=deadline)
 
     def receive(self, *, deadline: float) -> JsonObject:
         """Return the next JSON line."""
@@ -292,16 +318,11 @@ class JsonLinesChannel(LineChannel):
     def _take(self, message: JsonObject, size: int) -> None:
         self._put(message, size)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Controls:
-    """What a launch keeps to in later requests.
-
-    `before` returns the parameters as they may be sent, `after` acts on a result.
-    """
-
-    before: Callable[[str, JsonObject], JsonObject]
-    after: Callable[[str, JsonObject], None]
+    def _held(self, message: JsonObject) -> JsonObject:
+        """Return the message as the controls let it be sent."""
+        if self.controls is None:
+            return message
+        return self.controls.before(str(message.get("type")), message)
 
 
 class JsonRpcChannel(JsonLinesChannel):
@@ -313,7 +334,6 @@ class JsonRpcChannel(JsonLinesChannel):
 
     def __init__(self, process: AgentProcess, handler: ServerRequestHandler = refuse) -> None:
         self.handler = handler
-        self.controls: Controls | None = None
         self._identifier = 0
         self._waiting: set[int] = set()
         self._answers: dict[int, JsonObject] = {}
@@ -372,16 +392,16 @@ class JsonRpcChannel(JsonLinesChannel):
         result = answer.get("result")
         return result if isinstance(result, dict) else {"result": result}
 
-    def send(self, message: JsonObject) -> None:
-        """Send one message; `controls` see its parameters, but not its result."""
-        if self.controls is not None and "method" in message:
-            params = self.controls.before(str(message["method"]), message.get("params") or {})
-            message = {**message, "params": params} if "params" in message else message
-        super().send(message)
-
     def notify(self, method: str, params: JsonObject | None = None) -> None:
         """Send a notification."""
         self.send({"method": method} if params is None else {"method": method, "params": params})
+
+    def _held(self, message: JsonObject) -> JsonObject:
+        """Return the message as the controls let it be sent; they never see its result."""
+        if self.controls is None or "method" not in message:
+            return message
+        params = self.controls.before(str(message["method"]), message.get("params") or {})
+        return {**message, "params": params} if "params" in message else message
 
     def _await(self, identifier: int, method: str, until: float, deadline: float) -> JsonObject:
         with self._changed:

@@ -6,6 +6,7 @@ before anything heavy is imported.
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Final
 
@@ -18,6 +19,7 @@ def main() -> int:
         from materializer.agentside.main import main as agent_side  # noqa: PLC0415  # start-up time
 
         return agent_side(sys.argv[1:])
+    gc.disable()  # nothing is garbage while modules load; `launcher.cli` switches it on again
     from launcher.cli import main as people_side  # noqa: PLC0415  # start-up time
 
     return people_side()

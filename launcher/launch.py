@@ -108,7 +108,7 @@ def _carry(attempt: Attempt, sessions: SessionStore, undo: contextlib.ExitStack)
     if isinstance(channel, JsonLinesChannel):
         now = control(attempt, channel, agent, grant, plan)
         confirmed = together(confirmed, now)
-    if isinstance(channel, JsonRpcChannel) and grant is not None:
+    if isinstance(channel, JsonLinesChannel) and grant is not None:
         channel.controls = controls(attempt, channel, agent, confirmed.instructions or "")
     report = established(attempt, bound, memory, plan, confirmed)
     record = running(record, process, report, confirmed, plan)

@@ -20,7 +20,7 @@ from providers.errors import NotConfirmed, RequestRefused
 
 if TYPE_CHECKING:
     from launcher.attempt import Attempt
-    from launcher.channel import JsonLinesChannel, JsonRpcChannel
+    from launcher.channel import JsonLinesChannel
     from launcher.memory import Memory
     from providers.base import Grant
 
@@ -122,7 +122,7 @@ def together(before: Confirmed, now: Confirmed) -> Confirmed:
 
 
 def controls(
-    attempt: Attempt, channel: JsonRpcChannel, agent: AgentRequest, instructions: str
+    attempt: Attempt, channel: JsonLinesChannel, agent: AgentRequest, instructions: str
 ) -> Controls:
     """Hold the supervisor's own requests to what the launch confirmed."""
     provider = attempt.subject.provider

@@ -306,6 +306,7 @@ class Provider(ABC):
     def outgoing(self, method: str, params: JsonObject, instructions: str) -> JsonObject:
         """Return a supervisor's own later request as it may be sent in a bound launch.
 
+        On a channel of JSON lines `method` is the message's type and `params` the whole message.
         `instructions` is the frozen text. Raises BadArguments where the request would undo a
         control of the launch.
         """

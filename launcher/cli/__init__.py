@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 from typing import Final
 
@@ -48,6 +49,7 @@ class LazyGroup(click.Group):
         module = "launch" if cmd_name == "resume" else cmd_name
         attribute = "resume" if cmd_name == "resume" else "command"
         loaded = getattr(importlib.import_module(f"launcher.cli.{module}"), attribute)
+        gc.enable()
         if not isinstance(loaded, click.Command):
             message = f"launcher.cli.{module}.{attribute} is not a command"
             raise TypeError(message)

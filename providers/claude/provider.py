@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from providers.base import Capabilities, Confirmed, Evidence, Mode, Provider, Tools
 from providers.claude import arguments as argv
-from providers.claude import conversation, evidence, plan, preflight, settings, tools
+from providers.claude import conversation, evidence, plan, preflight, requests, settings, tools
 from providers.claude.version import Release, read_version
 
 if TYPE_CHECKING:
@@ -103,6 +103,11 @@ class ClaudeProvider(Provider):
             native_id=plan.native_id,
             warnings=warnings,
         )
+
+    def outgoing(self, method: str, params: JsonObject, instructions: str) -> JsonObject:
+        """Hold a supervisor's control requests to what the launch confirmed."""
+        del method
+        return requests.held(params, instructions)
 
     def observe(self, message: JsonObject) -> tuple[Evidence, ...]:
         """Read the `init` event of each turn."""

@@ -16,10 +16,11 @@ from hub.errors import HubError
 from launcher.errors import LaunchError, MemoryNotIsolated
 from launcher.launch import launch
 from launcher.probe.model import Call, Say
+from launcher.probe.talk import take_turn
 from launcher.protocol import render
 from launcher.request import LaunchRequest
 from providers.claude import ClaudeProvider
-from providers.errors import ProviderError
+from providers.errors import BadArguments, ProviderError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -280,3 +281,22 @@ def test_memory_tools_that_a_managed_policy_drops_fail_the_launch(
     managed = replace(stage, executable=managed_by(tmp_path, stage.executable, policy))
     with pytest.raises((LaunchError, ProviderError, HubError), match="not loaded the memory tools"):
         managed.turn()
+
+
+def test_a_supervisors_later_requests_cannot_undo_the_controls(stage: Stage, version: str) -> None:
+    del version
+    request = LaunchRequest(
+        provider="claude",
+        cwd=stage.cwd,
+        environment=stage.environment,
+        executable=stage.executable,
+    )
+    settings = {"env": {"CLAUDE_CODE_DISABLE_AUTO_MEMORY": "0"}}
+    undoing = {"subtype": "apply_flag_settings", "settings": settings}
+    with launch(request, stage.host) as run:
+        with pytest.raises(BadArguments):
+            run.channel.send({"type": "control_request", "request_id": "1", "request": undoing})
+        started = {"subtype": "initialize", "appendSystemPrompt": "# Memory (amux)"}
+        run.channel.send({"type": "control_request", "request_id": "2", "request": started})
+        take_turn("claude", run.channel, "hello", native_id=None)
+    assert_bound(stage.model.turns[-1], PROTOCOL)

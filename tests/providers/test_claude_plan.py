@@ -501,3 +501,53 @@ def test_reading_arguments_loses_and_reorders_nothing(arguments: tuple[str, ...]
     items = argv.parse(arguments)
     assert tuple(word for item in items for word in item.words) == arguments
     assert argv.compose(items) == arguments
+
+
+def control_request(subtype: str, **fields: object) -> dict[str, Any]:
+    return {"type": "control_request", "request_id": "7", "request": {"subtype": subtype, **fields}}
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        (
+            control_request("initialize", appendSystemPrompt="be brief", systemPromptSnapshot=True),
+            control_request("initialize", appendSystemPrompt=FROZEN, systemPromptSnapshot=False),
+        ),
+        (
+            control_request("apply_flag_settings", settings={"env": {"A": "1"}, "model": "m"}),
+            control_request(
+                "apply_flag_settings", settings={"env": {"A": "1", SWITCH: "1"}, "model": "m"}
+            ),
+        ),
+        (control_request("initialize", hooks={}),) * 2,
+        (control_request("interrupt"),) * 2,
+        (control_request("mcp_set_servers", servers={"mine": {}}),) * 2,
+        (control_request("mcp_toggle", serverName="amux", enabled=True),) * 2,
+        ({"type": "update_environment_variables", "variables": {"A": "1"}},) * 2,
+        ({"type": "user", "message": {"role": "user", "content": "hi"}},) * 2,
+    ],
+)
+def test_a_supervisors_own_requests_are_held_to_the_launch(
+    sent: dict[str, Any], kept: dict[str, Any]
+) -> None:
+    frozen = FROZEN if "be brief" not in json.dumps(sent) else f"{FROZEN}, be brief"
+    expected = json.loads(json.dumps(kept).replace(json.dumps(FROZEN), json.dumps(frozen)))
+    assert CLAUDE.outgoing(sent["type"], sent, frozen) == expected
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        control_request("initialize", appendSystemPrompt="something else"),
+        control_request("initialize", appendSubagentSystemPrompt="x"),
+        control_request("apply_flag_settings", settings={"env": {SWITCH: "0"}}),
+        control_request("apply_flag_settings", settings={"autoMemoryEnabled": True}),
+        control_request("mcp_set_servers", servers={"amux": {}}),
+        control_request("mcp_toggle", serverName="amux", enabled=False),
+        {"type": "update_environment_variables", "variables": {SWITCH: ""}},
+    ],
+)
+def test_a_request_that_would_undo_a_control_is_refused(sent: dict[str, Any]) -> None:
+    with pytest.raises(BadArguments):
+        CLAUDE.outgoing(sent["type"], sent, FROZEN)
