@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from selectors import EVENT_READ, PollSelector
 from typing import TYPE_CHECKING, Final
 
-from launcher.errors import AgentFailed, AgentNotFound
+from launcher.errors import AgentFailed, AgentNotFound, IsolationRefused, LaunchError
 from launcher.processes import end_marked, start_time
 from launcher.stdio import Stdio
 
@@ -352,9 +352,11 @@ class AgentProcess:
         self._stderr.close()
 
 
-def _failure(text: str, request: SpawnRequest, stderr: str) -> AgentFailed | AgentNotFound:
+def _failure(text: str, request: SpawnRequest, stderr: str) -> LaunchError:
     number, _, what = text.partition(" ")
     program = request.argv[0]
+    if request.identity is not None and what.startswith("NotBecome"):
+        return IsolationRefused(f"{program} is not started as {request.identity.user}: {what}")
     if int(number) in (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC):
         as_whom = f" as {request.identity.user}" if request.identity else ""
         return AgentNotFound(f"{program} cannot be started{as_whom} in {request.cwd}: {what}")

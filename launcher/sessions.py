@@ -13,7 +13,7 @@ import re
 import secrets
 import time
 import tomllib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 SCHEMA: Final = 1
 LOCK_WAIT: Final = 0.5
 """Seconds to wait for a session's lock: somebody may only be looking."""
+TEMPORARY_AGE: Final = 3600.0
+"""Seconds after which a temporary file is nobody's any more."""
 IDENTIFIER: Final = re.compile(r"[a-z0-9]{4,64}")
 
 
@@ -304,6 +306,14 @@ class SessionStore:
         finally:
             os.close(descriptor)
         return False
+
+    def sweep(self) -> None:
+        """Remove temporary files that a killed process left."""
+        oldest = time.time() - TEMPORARY_AGE
+        for path in self.folder.glob(".*.tmp"):
+            with suppress(FileNotFoundError):
+                if path.stat(follow_symlinks=False).st_mtime < oldest:
+                    path.unlink()
 
     def unfinished(self) -> tuple[str, ...]:
         """Return the sessions with a lock file: those that run, and those whose run was cut off."""

@@ -32,11 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    import pexpect.fdpexpect
-
     from launcher.channel import ServerRequestHandler
     from launcher.report import LaunchReport
     from launcher.run import Run
+    from launcher.terminal import Terminal
     from providers.base import JsonObject
 
 __all__ = ["Event", "EventKind", "ExitStatus", "LaunchRequest", "Session", "Supervisor", "Watch"]
@@ -49,7 +48,7 @@ class Session:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._terminal: pexpect.fdpexpect.fdspawn[bytes] | None = None
+        self._terminal: Terminal | None = None
         self._lock = threading.Lock()
 
     @property
@@ -97,17 +96,16 @@ class Session:
         return self._run.lines.receive_line(deadline=deadline)
 
     @property
-    def terminal(self) -> pexpect.fdpexpect.fdspawn[bytes]:
+    def terminal(self) -> Terminal:
         """Return the agent's PTY as a pexpect object; raise ChannelError if it has none."""
-        import pexpect.fdpexpect  # noqa: PLC0415  # only a PTY needs it
+        from launcher.terminal import Terminal  # noqa: PLC0415  # only a PTY needs pexpect
 
         with self._lock:
             if self._terminal is None:
                 descriptor = self._run.process.terminal
                 if descriptor is None:
                     raise ChannelError("the agent is not on a PTY (LaunchRequest.pty), or is gone")
-                # Its own descriptor: what the agent said last can be read after its end.
-                self._terminal = pexpect.fdpexpect.fdspawn(os.dup(descriptor), timeout=30)
+                self._terminal = Terminal(descriptor)
             return self._terminal
 
     def answer_with(self, handler: ServerRequestHandler) -> None:

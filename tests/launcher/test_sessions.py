@@ -228,3 +228,16 @@ def test_a_removed_session_is_gone_and_a_running_one_is_not_removed(store: Sessi
     lock.release()
     store.remove(record.id)
     assert list(store.folder.iterdir()) == []
+
+
+def test_what_a_killed_writer_left_is_swept_later_and_never_listed(store: SessionStore) -> None:
+    record = store.create(full_record(store))
+    old, new = (store.folder / f".{record.id}.{name}.tmp" for name in ("old", "new"))
+    for path in (old, new):
+        path.write_text("half", encoding="utf-8")
+    os.utime(old, (0, 0))
+    store.sweep()
+    assert not old.exists()
+    assert new.exists()
+    assert store.list().records == (record,)
+    assert store.list().damaged == ()

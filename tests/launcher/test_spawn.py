@@ -21,6 +21,7 @@ from materializer.values import Identity
 from tests.launcher.agents_at_work import (
     COMMAND,
     DEADLINE,
+    eventually,
     gone,
     kill_tree_above,
     scripted,
@@ -107,7 +108,7 @@ def test_the_agent_inherits_no_descriptor_and_no_ignored_signal(
     os.set_inheritable(leak, True)  # noqa: FBT003  # os takes no name
     script = "ls /proc/self/fd | wc -l; grep -E 'SigIgn|SigBlk' /proc/self/status"
     request = SpawnRequest(
-        argv=("/bin/sh", "-c", script), environment={}, cwd="/", marker="ab" * 16
+        argv=("/bin/sh", "-c", script), environment={}, cwd="/", marker="ab" * 16, hold=(leak,)
     )
     try:
         started.append(process := spawn(request))
@@ -404,3 +405,60 @@ def test_an_agent_that_suspends_its_group_on_pipes_goes_on(
     started.append(process := spawn(scripted("--stop-group")))
     assert process.stdout is not None
     assert process.stdout.readline() == b"continued\n"
+
+
+# --- another identity ---
+
+TARGET = Identity(user="x", uid=54321, gid=54321, groups=(54321, 54322), home="/", shell="")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("victims", ["guard", "shim", "both", "agent"])
+def test_an_agent_of_another_user_ends_whoever_above_it_is_killed(
+    victims: str, started: list[AgentProcess]
+) -> None:
+    """Its death signal is armed after the change of identity, which clears it."""
+    script = "(setsid sleep 1000 &) ; echo ready; sleep 1000; true"
+    started.append(
+        process := spawn(
+            SpawnRequest(
+                argv=("/bin/sh", "-c", script),
+                environment={"PATH": "/usr/bin:/bin"},
+                cwd="/",
+                marker=os.urandom(16).hex(),
+                identity=TARGET,
+            )
+        )
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    owners = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8").splitlines()
+    assert "Uid:\t54321\t54321\t54321\t54321" in owners
+    assert "NoNewPrivs:\t1" in owners
+    shim = shim_below(process)
+    assert os.stat(f"/proc/{shim}").st_uid == os.geteuid()  # noqa: PTH116  # a process
+    chosen = {
+        "guard": (process.shim_pid,),
+        "shim": (shim,),
+        "both": (process.shim_pid, shim),
+        "agent": (process.pid,),
+    }[victims]
+    marker = process.request.marker
+    assert eventually(lambda: len(find_marked([marker])[marker]) == 5)
+    run = find_marked([marker])[marker]
+    for pid in chosen:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in reversed(chosen):
+        os.kill(pid, signal.SIGKILL)
+    assert process.wait(DEADLINE) is not None
+    assert not any(alive(key) for key in run)
+
+
+@pytest.mark.root
+def test_an_identity_that_cannot_be_taken_on_starts_nothing() -> None:
+    root = Identity(user="root", uid=0, gid=0, groups=(0,), home="/", shell="")
+    request = SpawnRequest(
+        argv=("/bin/true",), environment={}, cwd="/", marker="ab" * 16, identity=root
+    )
+    with pytest.raises(IsolationRefused, match="root"):
+        spawn(request)

@@ -152,7 +152,24 @@ def test_a_terminal_agent_is_driven_with_pexpect(
     terminal.send(b"\x03")
     terminal.sendline(b"echo back-$((1+1))")
     terminal.expect_exact(b"back-2\r\n", timeout=DEADLINE)
+    terminal.sendline(b"echo last''ly; kill -KILL $$")
+    assert session.wait(DEADLINE) == ExitStatus(signal=signal.SIGKILL)
+    terminal.expect_exact(b"lastly\r\n", timeout=DEADLINE)
+
+
+def test_stopping_hangs_up_a_terminal(supervisor: Supervisor, environ: dict[str, str]) -> None:
+    session = supervisor.launch(
+        LaunchRequest(
+            provider="generic",
+            arguments=("/bin/sh",),
+            environment=environ,
+            mode=Mode.TERMINAL,
+            pty=True,
+        )
+    )
     assert session.stop() == ExitStatus(signal=signal.SIGHUP)
+    with pytest.raises(ChannelError, match="gone"):
+        _ = session.terminal
 
 
 def test_asyncio_iterates_the_events_and_can_be_cancelled(
@@ -223,6 +240,39 @@ def test_two_hundred_sessions_at_once_from_many_threads(
     states = {record.state for record in supervisor.records().records}
     assert states == {State.ENDED}
     assert len(supervisor.records().records) == MANY
+
+
+def test_more_sessions_than_the_limit_of_open_files_had_room_for(
+    environ: dict[str, str],
+) -> None:
+    script = textwrap.dedent(
+        """
+        import os, resource
+        from launcher.request import LaunchRequest
+        from launcher.supervisor import Supervisor
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+        def ask(*arguments):
+            return LaunchRequest(provider="generic", environment=environ, arguments=arguments)
+        environ = dict(os.environ)
+        with Supervisor() as supervisor:
+            many = [supervisor.launch(ask("/bin/cat")) for _ in range(20)]
+            asked = supervisor.launch(ask("/bin/sh", "-c", "ulimit -Sn"))
+            print(len(os.listdir("/proc/self/fd")), asked.receive_line(deadline=20))
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr
+    used, agents = (int(word) for word in done.stdout.split())
+    assert used > 64
+    assert agents == 64
 
 
 # --- a supervisor that was killed ---
