@@ -166,7 +166,7 @@ def test_get_prints_one_setting_or_all(hub_home: HubHome) -> None:
     "arguments",
     [
         ("credential", "issue"),
-        ("credential", "issue", "--principal", "nobody"),
+        ("credential", "issue", "--principal", "no-such-one"),
         ("credential", "issue", "--kind", "agent", "--principal", "ann"),
         ("credential", "issue", "--kind", "runtime"),
         ("credential", "issue", "--kind", "admin", "--principal", "ann"),
@@ -174,7 +174,7 @@ def test_get_prints_one_setting_or_all(hub_home: HubHome) -> None:
         ("credential", "issue", "--principal", "ann", "--expires", "soon"),
         ("credential", "revoke", "0123456789abcdef"),
         ("principal", "add", "not an id"),
-        ("principal", "alias", "nobody", "x"),
+        ("principal", "alias", "no-such-one", "x"),
     ],
 )
 def test_a_command_that_cannot_be_done_says_so_in_one_line(
