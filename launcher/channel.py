@@ -260,11 +260,13 @@ class Controls:
 class JsonLinesChannel(LineChannel):
     """One JSON object per line.
 
-    `controls` apply to every message that is sent from the moment that they are set.
+    `controls` apply to every message that is sent from the moment that they are set; `watcher`
+    sees every message that comes, on the reading thread.
     """
 
     def __init__(self, process: AgentProcess) -> None:
         self.controls: Controls | None = None
+        self.watcher: Callable[[JsonObject], None] | None = None
         super().__init__(process)
 
     def send(self, message: JsonObject) -> None:
@@ -316,6 +318,8 @@ class JsonLinesChannel(LineChannel):
         self._take(message, len(text))
 
     def _take(self, message: JsonObject, size: int) -> None:
+        if self.watcher is not None:
+            self.watcher(message)
         self._put(message, size)
 
     def _held(self, message: JsonObject) -> JsonObject:

@@ -39,6 +39,7 @@ from launcher.run import Run
 from launcher.sessions import SessionStore
 from launcher.spawn import SpawnRequest, Stdio, spawn
 from launcher.subject import find_subject
+from launcher.watch import Watcher
 from materializer import runs
 from materializer.provision import Copy, provide
 from providers.base import Framing, Mode
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from launcher.memory import Memory
     from launcher.request import LaunchRequest
     from launcher.spawn import AgentProcess
-    from providers.base import AgentRequest, Grant, LaunchPlan
+    from providers.base import AgentRequest, Confirmed, Grant, LaunchPlan
 
 STDIO: Final = {
     Mode.STREAM: Stdio.PIPES,
@@ -115,6 +116,8 @@ def _carry(attempt: Attempt, sessions: SessionStore, undo: contextlib.ExitStack)
     sessions.update(record)
     if server is not None and grant is not None:
         _attend(attempt, server, agent=agent, grant=grant, sessions=sessions, process=process)
+    if isinstance(channel, JsonLinesChannel) and grant is not None:
+        channel.watcher = _watcher(attempt, confirmed, sessions, process)
     if isinstance(bound, Lease) and bound.token is not None:
         LEASES.keep(bound.launch, functools.partial(hub_client, host))
     stop_if_failed.pop_all()
@@ -162,6 +165,20 @@ def _attend(  # noqa: PLR0913  # everything that a thread on the screen is settl
         functools.partial(write_settled, sessions, session),
         refused,
     )
+
+
+def _watcher(
+    attempt: Attempt, confirmed: Confirmed, sessions: SessionStore, process: AgentProcess
+) -> Watcher:
+    """Add what the agent shows later to the record; end it where that contradicts the launch."""
+    session = attempt.record.id
+
+    def refused(reason: str) -> None:
+        write_unsettled(sessions, session, reason)
+        process.begin_stop()
+
+    told = functools.partial(write_settled, sessions, session)
+    return Watcher(attempt.subject.provider, confirmed.evidence, told, refused)
 
 
 def _spawn_request(attempt: Attempt, memory: Memory | None, plan: LaunchPlan) -> SpawnRequest:

@@ -19,7 +19,6 @@ from launcher.probe.model import Call, Say
 from launcher.probe.talk import take_turn
 from launcher.protocol import render
 from launcher.request import LaunchRequest
-from providers.claude import ClaudeProvider
 from providers.errors import BadArguments, ProviderError
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from fixtures.stages import Stage
     from launcher.host import Host
     from launcher.probe.model import Answer, Turn
-    from providers.base import Evidence
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERSIONS)]
 
@@ -178,20 +176,16 @@ def test_a_managed_file_that_turns_native_memory_on_fails_the_launch(
     assert stage.model.turns == []
 
 
-def test_the_init_event_agrees_with_what_was_confirmed(stage: Stage, version: str) -> None:
+def test_the_init_event_of_a_turn_is_added_to_the_record(stage: Stage, version: str) -> None:
     del version
-    request = LaunchRequest(
-        provider="claude",
-        cwd=stage.cwd,
-        environment=stage.environment,
-        executable=stage.executable,
-    )
-    seen: list[Evidence] = []
-    with launch(request, stage.host) as run:
-        run.channel.send({"type": "user", "message": {"role": "user", "content": "hello"}})
-        while (message := run.channel.receive(deadline=30))["type"] != "result":
-            seen.extend(ClaudeProvider().observe(message))
-    assert [one.observed for one in seen] == ["off", "connected", str(len(TOOLS))]
+    report, _ = stage.turn()
+    evidence = stage.record(report.native_id).evidence
+    seen = {(one.control, one.observed) for one in evidence if one.source.startswith("init")}
+    assert seen == {
+        ("auto memory", "off"),
+        ("memory tools", "connected"),
+        ("memory tools offered", str(len(TOOLS))),
+    }
 
 
 def test_texts_over_the_argument_limit_arrive_whole(stage: Stage, version: str) -> None:

@@ -1,0 +1,48 @@
+"""Read evidence in what an agent says while it runs; end it where that contradicts the launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from providers.base import Confirmed
+from providers.errors import NotConfirmed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from providers.base import Evidence, JsonObject, Provider
+
+
+class Watcher:
+    """Passes each message to the provider; what it shows is told once.
+
+    `told` hears what is new, `refused`, once, what contradicts the launch.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        known: tuple[Evidence, ...],
+        told: Callable[[Confirmed], None],
+        refused: Callable[[str], None],
+    ) -> None:
+        self._provider = provider
+        self._known = set(known)
+        self._told = told
+        self._refused = refused
+        self._over = False
+
+    def __call__(self, message: JsonObject) -> None:
+        """Look at one message."""
+        if self._over:
+            return
+        try:
+            found = self._provider.observe(message)
+        except NotConfirmed as error:
+            self._over = True
+            self._refused(str(error))
+            return
+        fresh = tuple(one for one in found if one not in self._known)
+        if fresh:
+            self._known.update(fresh)
+            self._told(Confirmed(evidence=fresh))
