@@ -85,12 +85,14 @@ class LaunchBook:
     def end(self, launch_id: str) -> bool:
         """Delete a lease; return False when there was none. Raises OSError."""
         with self._lock:
-            launch = self._by_id.pop(launch_id, None)
+            launch = self._by_id.get(launch_id)
             if launch is None:
                 return False
-            self._by_credential.pop(launch.credential, None)
+            # The file first: a lease that only memory forgot would come back with a restart.
             self._path(launch_id).unlink(missing_ok=True)
             sync_folder(self._folder)
+            del self._by_id[launch_id]
+            self._by_credential.pop(launch.credential, None)
             return True
 
     def sweep(self, *, now: float) -> int:

@@ -14,7 +14,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hub import wire
-from hub.errors import HubError, InvalidRequest, Unauthenticated
+from hub.errors import (
+    HubError,
+    InvalidRequest,
+    LocalRefusal,
+    StorageFailed,
+    Unauthenticated,
+)
 from hub.limits import Limits
 from hub.server import requests as parse
 from hub.server.gate import Gate
@@ -25,9 +31,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from hub.identity import Caller
+    from hub.leasing import Grant
     from hub.server.body import BodyReader
     from hub.server.turns import Shares, Workers
-    from hub.service import Door, Grant, HubService, SettingState, Store
+    from hub.service import Door, HubService, SettingState, Store
     from hub.values import Forgotten, Fragment, Scope, SearchAnswer, Written
 
     Answer = SearchAnswer | Fragment | Written | Forgotten
@@ -144,16 +151,16 @@ class HubApp:
 
     async def _launch(self, request: Request) -> Response:
         caller = self._caller(request)
-        self._service.check_runtime(caller)
+        self._service.leasing.check_runtime(caller)
         launch = request.path_params["launch"]
         with self._shares.call(caller.credential_id) as hold:
             data = await self._bodies.read(request, hold)
             principal, binding, renew = parse.launch_request(data)
             grant = await self._workers.run_now(
                 lambda: (
-                    self._service.renew_launch(caller, launch)
+                    self._service.leasing.renew(caller, launch)
                     if renew
-                    else self._service.open_launch(
+                    else self._service.leasing.open(
                         caller, launch, principal=principal, binding=binding
                     )
                 )
@@ -163,7 +170,7 @@ class HubApp:
     async def _end_launch(self, request: Request) -> Response:
         caller = self._caller(request)
         launch = request.path_params["launch"]
-        ended = await self._workers.run_now(lambda: self._service.end_launch(caller, launch))
+        ended = await self._workers.run_now(lambda: self._service.leasing.end(caller, launch))
         return _json({"launch": launch, "already_absent": not ended})
 
     async def _config(self, request: Request) -> Response:
@@ -193,6 +200,9 @@ class HubApp:
         return caller
 
     async def _refuse(self, request: Request, error: Exception) -> Response:
+        if isinstance(error, LocalRefusal):
+            # Its sentence is for this machine's operator: it may name files.
+            error = StorageFailed("the Hub cannot read its own files; see its log")
         if not isinstance(error, HubError):
             raise error
         return await self._error(request, error, error.status)

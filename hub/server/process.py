@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import resource
 import signal
@@ -135,7 +136,11 @@ async def _sweep(service: HubService) -> None:
     """End leases whose time is over, now and then."""
     while True:
         await asyncio.sleep(SWEEP_SECONDS)
-        ended = await asyncio.to_thread(service.sweep)
+        try:
+            ended = await asyncio.to_thread(service.leasing.sweep)
+        except OSError as error:
+            logs.event("leases not swept", level=logging.ERROR, errno=error.errno)
+            continue
         if ended:
             logs.event("leases over", count=ended)
 

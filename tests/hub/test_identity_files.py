@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from hub.enrolment import account_principal, enrol_local
 from hub.errors import HomeRefused, IdentityRefused, StorageFailed, Unauthenticated
 from hub.home import agent_socket, home_path, open_home, runs_root
-from hub.identity import LEASE_SECONDS, Launch, Registry, is_principal_id, open_identity
+from hub.identity import LEASE_SECONDS, Launch, Registry, is_principal_id, launches, open_identity
 from hub.identity import token as tokens
 
 if TYPE_CHECKING:
@@ -102,6 +104,27 @@ def test_a_lease_ends_after_a_day_and_is_swept(registry: Registry, clock: Clock)
         registry.authenticate(agent.text)
     assert registry.launches.sweep(now=clock.now) == 1
     assert registry.launches.find("launch") is None
+
+
+def test_a_lease_whose_file_cannot_be_deleted_is_still_there_to_be_ended(
+    registry: Registry, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = registry.credentials.issue("runtime", allowed=None)
+    agent = _lease(registry, clock, runtime.id)
+
+    def refuse(folder: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(launches, "sync_folder", refuse)
+        with pytest.raises(OSError, match="Input/output error"):
+            registry.launches.end("launch")
+    assert registry.authenticate(agent.text).kind == "agent"
+    assert registry.launches.end("launch") is True
+    assert registry.launches.end("launch") is False
+    again = open_identity(tmp_path, clock=clock)
+    again.launches.load(now=clock.now)
+    assert again.launches.find("launch") is None
 
 
 def test_leases_are_read_again_and_damaged_ones_harm_no_other(
