@@ -112,7 +112,7 @@ def test_a_lease_whose_file_cannot_be_deleted_is_still_there_to_be_ended(
     runtime = registry.credentials.issue("runtime", allowed=None)
     agent = _lease(registry, clock, runtime.id)
 
-    def refuse(folder: Path) -> None:
+    def refuse(_folder: Path) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as broken:
