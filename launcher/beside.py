@@ -90,5 +90,7 @@ def start_server(request: SpawnRequest, plan: LaunchPlan) -> Server:
         channel = connect(process, plan.socket, deadline=LISTEN_SECONDS)
     except (ChannelError, AgentFailed):
         process.stop(close=0.0, term=TERM_GRACE)
+        if process.stdout is not None:
+            process.stdout.close()
         raise
     return Server(process, channel)

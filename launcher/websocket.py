@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from websockets.exceptions import InvalidHandshake, WebSocketException
 from websockets.sync.client import ClientConnection, unix_connect
 
-from launcher.channel import FRAME_LIMIT, JsonRpcChannel, ServerRequestHandler, refuse
+from launcher.channel import ENDING_GRACE, FRAME_LIMIT, JsonRpcChannel, ServerRequestHandler, refuse
 from launcher.errors import AgentFailed, ChannelError
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ class WebSocketChannel(JsonRpcChannel):
         except ChannelError as error:
             reason = str(error)
         except (OSError, WebSocketException):
-            pass  # the server ended: the same as the end of a pipe
+            pass  # the server ended, or it let go of us
+        if not reason and self._process.wait(ENDING_GRACE) is None:
+            reason = "the agent's server closed its connection"
         self._broken(reason)
 
 
@@ -91,14 +93,18 @@ def connect(
         with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
             left = max(POLL_SECONDS, until - time.monotonic())
             try:
+                # Closed by `close`; it must be entered, or websockets warns at the first use.
                 connection = unix_connect(
                     uri="ws://localhost/",
                     sock=_socket_of(process, path, left),
                     compression=None,
                     max_size=FRAME_LIMIT,
                     open_timeout=left,
-                )
-            except (InvalidHandshake, TimeoutError) as error:
+                    ping_interval=None,  # the server's end is seen on its process
+                ).__enter__()
+            except (FileNotFoundError, ConnectionRefusedError):
+                raise
+            except (InvalidHandshake, OSError, EOFError) as error:
                 message = f"the agent's server on {path} speaks no WebSocket: {error}"
                 raise ChannelError(message) from error
             return WebSocketChannel(process, connection, handler)
