@@ -7,16 +7,14 @@ they would end in the target's own arguments. So a child that is the target does
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from materializer import provision, reading
-from providers.base import Facts
+from providers.base import MAX_FACT_BYTES, Facts
 
 if TYPE_CHECKING:
     from materializer.values import Identity
     from providers.base import Trace
-
-MAX_FACT_BYTES: Final = 1024 * 1024
 
 
 def read_facts(

@@ -48,7 +48,10 @@ def _each(folder: bytes, ending: bytes, limit: int) -> bytes | None:
 
 
 def holds(path: bytes, text: bytes) -> bool:
-    """Say whether a file, which may be long, holds this text."""
+    """Say whether a file, which may be long, holds this text; `FOLDER/*/NAME` is any such file."""
+    folder, star, name = path.partition(b"/*/")
+    if star:
+        return any(holds(folder + b"/" + one + b"/" + name, text) for one in _names(folder))
     file = _open(path)
     if file is None:
         return False
@@ -60,6 +63,13 @@ def holds(path: bytes, text: bytes) -> bool:
             kept = chunk[-len(text) :]
             seen += len(chunk)
     return False
+
+
+def _names(folder: bytes) -> list[bytes]:
+    try:
+        return [name for name in os.listdir(folder) if b"*" not in name][:MAX_ENTRIES]  # noqa: PTH208  # bytes, which Path is not
+    except OSError:
+        return []
 
 
 def listing(path: bytes) -> bytes | None:

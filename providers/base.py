@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from providers.errors import RequestRefused
 
 JsonObject: TypeAlias = dict[str, Any]
+MAX_FACT_BYTES = 1024 * 1024
+"""How much of a file is read for a provider; one of this size or more may be longer."""
 
 
 class Mode(StrEnum):
@@ -191,7 +193,7 @@ class LaunchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A byte string to look for in a whole file, however long the file is."""
+    """A byte string to look for in a whole file, however long; `FOLDER/*/NAME` is any such file."""
 
     path: str
     text: bytes

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ClaudeSDKError
@@ -18,16 +19,19 @@ if TYPE_CHECKING:
 
     from launcher.sidecar.options import Options
 
-FAILED = 1
+FAILED: Final = 1
+LINE_BYTES: Final = 64 * 1024 * 1024
+"""The longest line in either direction, as on an agent's own channel."""
 
 
 def run(options: Options) -> int:
     """Drive the conversation until the supervisor closes our input, or Claude ends."""
     try:
         return anyio.run(_converse, options)
-    except ClaudeSDKError as error:
-        sys.stderr.write(f"the SDK could not go on: {error}\n")
-        return FAILED
+    except* ClaudeSDKError as errors:
+        for error in errors.exceptions:
+            sys.stderr.write(f"the SDK could not go on: {error}\n")
+    return FAILED
 
 
 async def _converse(options: Options) -> int:
@@ -35,15 +39,27 @@ async def _converse(options: Options) -> int:
     relay = Relay(SubprocessCLITransport(prompt=_nothing(), options=chosen))
     client = ClaudeSDKClient(options=chosen, transport=relay)
     await client.connect()
+    status = FAILED  # Claude ended by itself, unless the supervisor ends it
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_drain, client, tasks.cancel_scope)
-            async for line in anyio.wrap_file(sys.stdin.buffer):
+            lines = await _stdin()
+            while line := await lines.readline():
                 await _take(line, client, relay)
+            status = 0
             tasks.cancel_scope.cancel()
     finally:
         await client.disconnect()
-    return 0
+    return status
+
+
+async def _stdin() -> asyncio.StreamReader:
+    """Return standard input as a stream whose reading can be given up."""
+    reader = asyncio.StreamReader(limit=LINE_BYTES)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer
+    )
+    return reader
 
 
 async def _take(line: bytes, client: ClaudeSDKClient, relay: Relay) -> None:
@@ -93,4 +109,5 @@ def _sdk_options(options: Options) -> ClaudeAgentOptions:
         fork_session=options.fork,
         session_id=options.session_id,
         extra_args=dict(options.extra),
+        max_buffer_size=LINE_BYTES,
     )

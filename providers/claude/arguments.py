@@ -79,6 +79,10 @@ ALIASES: Final = {
     "-h": "--help",
     "-v": "--version",
 }
+ELSEWHERE: Final = frozenset(
+    ["--bg", "--background", "--cloud", "--remote", "--desktop", "--environment"]
+)
+"""Options with which the conversation is another process's, or another machine's."""
 _COMMANDS: Final = (
     "agents attach auth auto-mode config daemon doctor gateway import install kill logs mcp "
     "migrate-installer plugin plugins project purge remote-control respawn rm setup-token stop "
@@ -141,17 +145,21 @@ def command(items: tuple[Item, ...]) -> str | None:
     return None
 
 
-def refuse_subcommand(items: tuple[Item, ...]) -> None:
-    """Raise BadArguments where the arguments start no conversation."""
+def refuse_unbindable(items: tuple[Item, ...]) -> None:
+    """Raise BadArguments where the arguments start no conversation here that could be bound."""
     found = command(items)
     if found is not None:
         message = f"`claude {found}` starts no conversation; run it without amux"
         raise BadArguments(message)
+    for item in items:
+        if item.name in ELSEWHERE:
+            message = f"with {item.name} the conversation runs elsewhere; start it without amux"
+            raise BadArguments(message)
 
 
 def unreadable(option: str, path: str) -> BadArguments:
     """Return the error for a file that an option names and that is not there."""
-    return BadArguments(f"{option} names {path}, which is not a file that can be read")
+    return BadArguments(f"{option} names {path}, which is not a file under 1 MiB that can be read")
 
 
 def compose(items: tuple[Item, ...], *added: str) -> tuple[str, ...]:

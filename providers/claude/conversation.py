@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 RESUMES: Final = (argv.RESUME, argv.CONTINUE, "--from-pr", "--teleport")
 READ_MEMORY: Final = b'"type":"AutoMem"'
 """What a transcript (2.1.268 and newer) holds of a native memory that was read into it."""
-LONGEST_NAME: Final = 200
+NAMED: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +63,17 @@ def choose(request: AgentRequest, items: tuple[argv.Item, ...], *, bound: bool) 
 
 def memory_trace(request: AgentRequest) -> Trace | None:
     """Return where to look for native memory that the resumed conversation has read."""
-    if request.resume is None or not request.resume.native_id:
+    if request.resume is None or not NAMED.fullmatch(request.resume.native_id):
         return None
-    folder = re.sub(r"[^A-Za-z0-9]", "-", request.cwd)
-    if len(folder) > LONGEST_NAME or "/" in request.resume.native_id:
-        return None
-    name = f"{request.resume.native_id}.jsonl"
-    path = posixpath.join(user_folder(request), "projects", folder, name)
+    # The folder is named after the working directory, links resolved, in a way of Claude's own.
+    path = posixpath.join(
+        user_folder(request), "projects", "*", f"{request.resume.native_id}.jsonl"
+    )
     return Trace(path, READ_MEMORY)
 
 
 def user_folder(request: AgentRequest) -> str:
-    """Return Claude's own folder."""
+    """Return Claude's own folder; an empty CLAUDE_CONFIG_DIR is the working directory to it."""
     given = request.environment.get("CLAUDE_CONFIG_DIR")
-    return posixpath.join(request.cwd, given) if given else posixpath.join(request.home, ".claude")
+    home = posixpath.join(request.home, ".claude")
+    return home if given is None else posixpath.join(request.cwd, given)

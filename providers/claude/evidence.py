@@ -24,6 +24,8 @@ TOOLS_ID: Final = "amux-tools"
 AUTO_MEMORY: Final = "auto memory"
 TOOLS: Final = "memory tools"
 CONNECTED: Final = "connected"
+ABSENT: Final = "absent"
+REFUSED: Final = frozenset([ABSENT, "disabled"])
 
 
 def ask(channel: Channel, subtype: str, request_id: str, *, deadline: float) -> JsonObject:
@@ -79,6 +81,27 @@ def tools_loaded(channel: Channel, *, resumed: bool) -> tuple[Evidence, tuple[st
     raise ToolsNotLoaded(f"{message}; see `claude mcp list` and managed settings")
 
 
+def tools_allowed(channel: Channel, *, resumed: bool) -> tuple[Evidence, tuple[str, ...]]:
+    """Ask a pre-flight whether the memory tools' server may run; return what was seen, warnings.
+
+    A server that a policy or a mode leaves out is not listed at all. Whether it works is not asked:
+    its connection is not there yet. Raises ToolsNotLoaded, or for a resumed session warns.
+    """
+    try:
+        answer = ask(channel, "mcp_status", TOOLS_ID, deadline=TOOLS_DEADLINE)
+    except RequestRefused as error:
+        return Evidence(
+            control=TOOLS, observed="not told", source=f"mcp_status: {error.answer}"
+        ), ()
+    seen = _server(answer.get("mcpServers"), "mcp_status")
+    if seen.observed not in REFUSED:
+        return Evidence(control=TOOLS, observed="allowed", source="mcp_status"), ()
+    message = f"Claude leaves the memory tools out: the server {SERVER} is {seen.observed}"
+    if resumed:
+        return seen, (message,)
+    raise ToolsNotLoaded(f"{message}; see the launch's own options and managed settings")
+
+
 def initial(message: JsonObject) -> tuple[Evidence, ...]:
     """Read the `init` event; raise NotConfirmed if it names an auto memory folder."""
     paths = message.get("memory_paths")
@@ -108,7 +131,7 @@ def _server(servers: object, source: str) -> Evidence:
     for server in servers if isinstance(servers, list) else []:
         if isinstance(server, dict) and server.get("name") == SERVER:
             return Evidence(control=TOOLS, observed=str(server.get("status")), source=source)
-    return Evidence(control=TOOLS, observed="absent", source=source)
+    return Evidence(control=TOOLS, observed=ABSENT, source=source)
 
 
 def _environment(settings: object) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from materializer.values import PlannedFile
-from providers.base import Framing, LaunchPlan, Mode
+from providers.base import MAX_FACT_BYTES, Framing, LaunchPlan, Mode
 from providers.claude import arguments as argv
 from providers.claude import conversation, settings, tools
 from providers.claude.version import Release
+from providers.errors import BadArguments
 
 if TYPE_CHECKING:
     from providers.base import AgentRequest, Facts, Grant
@@ -53,7 +54,7 @@ class Caller:
     def _content(self, option: str, value: str) -> str:
         path = posixpath.join(self.request.cwd, value)
         content = self.facts.files.get(path)
-        if content is None:
+        if content is None or len(content) >= MAX_FACT_BYTES:
             raise argv.unreadable(option, path)
         return content.decode("utf-8", errors="replace")
 
@@ -132,7 +133,7 @@ def bound(caller: Caller, grant: Grant) -> LaunchPlan:
 def _instructions(caller: Caller, grant: Grant, draft: Draft) -> str:
     """Merge the caller's appends and the protocol, or take the text that the session froze."""
     own = caller.texts(argv.APPEND, argv.APPEND_FILE)
-    if grant.instructions is None:
+    if not grant.instructions:
         return "\n\n".join((*own, grant.protocol))
     if any(text not in grant.instructions for text in own):
         draft.warnings.append(
@@ -176,6 +177,10 @@ def _is_prompted(items: tuple[argv.Item, ...]) -> bool:
 def _stream(request: AgentRequest, items: tuple[argv.Item, ...]) -> tuple[str, ...]:
     if request.mode is not Mode.STREAM:
         return ()
+    for name in ("--input-format", "--output-format"):
+        if any(value != "stream-json" for value in argv.values(items, name)):
+            message = f"a stream needs {name}=stream-json, and the arguments say another"
+            raise BadArguments(message)
     return tuple(option for name, option in STREAM if not argv.given(items, name))
 
 

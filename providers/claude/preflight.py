@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from materializer.values import PlannedFile
 from providers.base import Framing, Preflight
 from providers.claude import arguments as argv
-from providers.claude import settings
+from providers.claude import settings, tools
 from providers.claude.conversation import user_folder
 from providers.claude.plan import STREAM
 
@@ -39,7 +39,7 @@ PASSING: Final = frozenset(_PASSING.split())
 
 
 def preflight(caller: Caller, grant: Grant) -> Preflight:
-    """Ask a Claude that runs no hook, starts no server and keeps no conversation."""
+    """Ask a Claude that runs no hook, no server but ours, and keeps no conversation."""
     request = caller.request
     asked = settings.merged((*caller.layers, settings.OFF_SETTINGS, QUIET))
     settling = [word for item in caller.items if item.name in SETTLING for word in item.words]
@@ -49,6 +49,7 @@ def preflight(caller: Caller, grant: Grant) -> Preflight:
             *(option for _, option in STREAM),
             "--no-session-persistence",
             "--strict-mcp-config",
+            f"{argv.MCP_CONFIG}={tools.tried(grant)}",
             f"{argv.SETTINGS}={posixpath.join(grant.config, FILE)}",
             *settling,
         ),
@@ -80,6 +81,7 @@ def questions(request: AgentRequest) -> tuple[str, ...]:
         posixpath.join(request.cwd, ".claude", "settings.local.json"),
         posixpath.join(settings.MANAGED, "managed-settings.json"),
         posixpath.join(settings.MANAGED, "managed-settings.d", ""),
+        posixpath.join(settings.MANAGED, "managed-mcp.json"),
     )
 
 

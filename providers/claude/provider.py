@@ -72,7 +72,7 @@ class ClaudeProvider(Provider):
         if grant is None:
             return plan.unbound(request, items)
         Release.of(request.version).require_bound()
-        argv.refuse_subcommand(items)
+        argv.refuse_unbindable(items)
         named = argv.values(items, argv.SETTINGS)
         layers = settings.read(named, cwd=request.cwd, facts=facts)
         caller = plan.Caller(request=request, facts=facts, items=items, layers=layers)
@@ -81,9 +81,10 @@ class ClaudeProvider(Provider):
         return plan.bound(caller, grant)
 
     def confirm(self, channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
-        """Ask the pre-flight's Claude for its effective settings."""
-        del grant
-        return Confirmed(evidence=(evidence.memory_off(channel), _subagents(request)))
+        """Ask the pre-flight's Claude for its settings, and whether it may have the tools."""
+        off = evidence.memory_off(channel)
+        allowed, warnings = evidence.tools_allowed(channel, resumed=bool(grant.instructions))
+        return Confirmed(evidence=(off, allowed, _subagents(request)), warnings=warnings)
 
     def control(
         self, channel: Channel, request: AgentRequest, grant: Grant | None, plan: LaunchPlan
@@ -93,9 +94,7 @@ class ClaudeProvider(Provider):
         warnings: tuple[str, ...] = ()
         if grant is not None:
             off = evidence.memory_off(channel)
-            loaded, warnings = evidence.tools_loaded(
-                channel, resumed=grant.instructions is not None
-            )
+            loaded, warnings = evidence.tools_loaded(channel, resumed=bool(grant.instructions))
             found = (off, loaded, _subagents(request))
         return Confirmed(
             evidence=found,

@@ -31,6 +31,12 @@ def config(grant: Grant) -> bytes:
     return json.dumps({"mcpServers": {SERVER: server}}, ensure_ascii=False).encode()
 
 
+def tried(grant: Grant) -> str:
+    """Return the configuration that a pre-flight is asked about; nothing waits for it."""
+    server = {"type": "stdio", "command": grant.cli[0], "args": [*grant.cli[1:], "mcp"]}
+    return json.dumps({"mcpServers": {SERVER: server}}, ensure_ascii=False)
+
+
 def words(grant: Grant) -> tuple[str, str]:
     """Return the arguments; of two servers with one name Claude takes the last, so they go last."""
     return (

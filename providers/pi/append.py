@@ -11,7 +11,8 @@ import json
 import posixpath
 from typing import TYPE_CHECKING, Final
 
-from providers.base import Mode
+from providers.base import MAX_FACT_BYTES, Mode
+from providers.errors import BadArguments
 from providers.pi import arguments as argv
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def texts(
     if project is not None:
         trusted = True if not release.asks_trust else _trusted(request, items, facts)
         if trusted:
-            return (project.decode("utf-8", errors="replace"),), ()
+            return (_decoded(project, NAME),), ()
         if trusted is None and request.mode is Mode.TERMINAL:
             message = (
                 f"this folder's .pi/{NAME} is left out: Pi has no decision yet whether the folder "
@@ -67,7 +68,7 @@ def texts(
             )
             warnings = (message,)
     user = facts.files.get(posixpath.join(agent_folder(request), NAME))
-    return (() if user is None else (user.decode("utf-8", errors="replace"),)), warnings
+    return (() if user is None else (_decoded(user, NAME),)), warnings
 
 
 def shadowed(request: AgentRequest, facts: Facts) -> bool:
@@ -77,7 +78,13 @@ def shadowed(request: AgentRequest, facts: Facts) -> bool:
 
 def _text(value: str, request: AgentRequest, facts: Facts) -> str:
     content = facts.files.get(posixpath.join(request.cwd, value)) if _may_be_file(value) else None
-    return value if content is None else content.decode("utf-8", errors="replace")
+    return value if content is None else _decoded(content, value)
+
+
+def _decoded(content: bytes, name: str) -> str:
+    if len(content) >= MAX_FACT_BYTES:
+        raise BadArguments(f"the text in {name} is 1 MiB or more, too much for a system prompt")
+    return content.decode("utf-8-sig", errors="replace")
 
 
 def _may_be_file(value: str) -> bool:

@@ -117,7 +117,7 @@ def _instructions(
     items: tuple[argv.Item, ...],
     release: Release,
 ) -> tuple[str, tuple[str, ...]]:
-    if grant.instructions is not None:
+    if grant.instructions:
         own = argv.values(items, argv.APPEND)
         if all(text in grant.instructions for text in own):
             return grant.instructions, ()

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from launcher.facts import MAX_FACT_BYTES, read_facts
+from launcher.facts import read_facts
 from materializer.values import Identity
+from providers.base import MAX_FACT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

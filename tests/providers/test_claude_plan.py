@@ -261,9 +261,7 @@ def test_new_append_text_on_a_resume_is_not_sent_and_that_is_said() -> None:
 def test_a_conversation_that_read_native_memory_in_between_is_not_called_clean() -> None:
     resumed = request(resume=NativeResume(native_id="abc"))
     (trace,) = CLAUDE.traces(resumed)
-    assert trace == Trace(
-        "/home/ann/.claude/projects/-home-ann-project/abc.jsonl", b'"type":"AutoMem"'
-    )
+    assert trace == Trace("/home/ann/.claude/projects/*/abc.jsonl", b'"type":"AutoMem"')
     clean = planned(CLAUDE, resumed, grant(instructions=FROZEN))
     read = planned(CLAUDE, resumed, grant(instructions=FROZEN), facts=Facts({}, frozenset({trace})))
     assert not any("read Claude's own memory" in text for text in clean.warnings)
@@ -377,9 +375,22 @@ def test_a_prompt_that_leaves_the_screen_before_the_tools_are_there_is_reported(
     assert any("before it has loaded" in text for text in given_prompt.warnings)
 
 
-def test_a_subcommand_is_no_conversation() -> None:
-    with pytest.raises(BadArguments, match="claude mcp"):
-        CLAUDE.plan(request("mcp", "list"), grant(), Facts())
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("mcp", "list"), "claude mcp"),
+        (("--bg", "hi"), "--bg the conversation runs elsewhere"),
+        (("--cloud=x",), "--cloud the conversation runs elsewhere"),
+        (("--output-format", "json"), "--output-format=stream-json"),
+    ],
+)
+def test_what_amux_could_not_bind_is_refused_with_memory_and_passed_on_without(
+    arguments: tuple[str, ...], reason: str
+) -> None:
+    with pytest.raises(BadArguments, match=reason):
+        CLAUDE.plan(request(*arguments), grant(), Facts())
+    plan = planned(CLAUDE, request(*arguments, mode=Mode.PASSTHROUGH), None)
+    assert plan.argv[1 : 1 + len(arguments)] == arguments
 
 
 @pytest.mark.parametrize(
@@ -475,6 +486,22 @@ def test_tools_that_did_not_load_fail_a_fresh_launch_and_warn_on_a_resume(
         CLAUDE.control(talk("1", status), asked, grant(), plan)
     resumed = CLAUDE.control(talk("1", status), asked, grant(instructions="x"), plan)
     assert any("has not loaded" in text for text in resumed.warnings)
+
+
+def test_a_preflight_is_also_asked_whether_the_tools_may_be_loaded() -> None:
+    passing = CLAUDE.confirm(talk("1", "failed"), request(), grant())
+    assert [one.observed for one in passing.evidence] == ["off", "allowed", "appended"]
+    with pytest.raises(ToolsNotLoaded, match="amux is absent"):
+        CLAUDE.confirm(talk("1", None), request(), grant())
+    resumed = CLAUDE.confirm(talk("1", None), request(), grant(instructions="x"))
+    assert any("leaves the memory tools out" in text for text in resumed.warnings)
+
+
+def test_a_text_that_may_have_been_cut_is_refused() -> None:
+    with pytest.raises(BadArguments, match="1 MiB"):
+        CLAUDE.plan(
+            request("--append-system-prompt-file", NOTES), grant(), Facts({NOTES: b"x" * 2**20})
+        )
 
 
 def test_the_init_event_is_evidence_and_contradicts_where_it_names_a_memory_folder() -> None:
