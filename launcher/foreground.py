@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from launcher.spawn import STDIO_SHARED, ExitStatus, Stdio
+from launcher.stdio import write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,7 +150,7 @@ def _copy_output(process: AgentProcess, source: int) -> bool:
             chunk = os.read(source, CHUNK) if source in ready else b""
             if not chunk and (source in ready or not ready):
                 break
-            if not _write_all(1, chunk):
+            if not write_all(1, chunk):
                 return False
             if wake not in inputs:
                 rest -= len(chunk)
@@ -246,14 +247,14 @@ class _TerminalRelay:
             chunk = os.read(self._master, CHUNK)
         except OSError:
             return False  # EIO: nobody has the other side open
-        _write_all(1, chunk)
+        write_all(1, chunk)
         return bool(chunk)
 
     def _type(self) -> None:
         keys = os.read(0, CHUNK)
         self._keys_open = bool(keys)
         # The end of a pipe is the end-of-file key on the agent's side.
-        _write_all(self._master, keys or b"\x04")
+        write_all(self._master, keys or b"\x04")
 
     def _show_rest(self) -> None:
         """Show what the PTY still holds, and no more: somebody else may hold its other side."""
@@ -281,16 +282,3 @@ def _feed(process: AgentProcess) -> None:
             if view:
                 process.writable(WRITE_SLICE)
     process.close_stdin()
-
-
-def _write_all(descriptor: int, data: bytes) -> bool:
-    """Write everything, waiting where the other side is slow; False if there is none any more."""
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(descriptor, view) :]
-        except BlockingIOError:
-            select.select([], [descriptor], [])
-        except OSError:
-            return False
-    return True

@@ -7,18 +7,18 @@ import errno
 import os
 import select
 import signal
+import socket
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from selectors import EVENT_READ, PollSelector
 from typing import TYPE_CHECKING, Final
 
 from launcher.errors import AgentFailed, AgentNotFound, IsolationRefused, LaunchError
 from launcher.processes import end_marked, start_time
-from launcher.stdio import Stdio
+from launcher.stdio import Stdio, write_all
 
 if TYPE_CHECKING:
-    import socket
     import subprocess
     from collections.abc import Callable
 
@@ -215,17 +215,13 @@ class AgentProcess:
         self.begin_stop(close=close, term=term, kill=kill)
         status = self.wait(close + term + 2 * kill + SHIM_GRACE)
         if status is None:
-            end_marked([self.request.marker], kill)
-            self._guard.kill()
-            self._ended.wait()
+            self._give_up(kill)
         return self._status or ExitStatus(signal=signal.SIGKILL, lost=True)
 
     def started(self) -> None:
         """Wait until the agent's program was executed; raise what prevented it."""
         if not self._started.wait(START_DEADLINE):
-            end_marked([self.request.marker], KILL_GRACE)
-            self._guard.kill()
-            self._ended.wait()
+            self._give_up(KILL_GRACE)
             self.close()
             raise AgentFailed(f"the agent was not started within {START_DEADLINE:.0f} s")
         if self._failure:
@@ -239,6 +235,14 @@ class AgentProcess:
         with contextlib.suppress(OSError):
             self._control.sendall(message)
         self._thread.start()
+
+    def _give_up(self, deadline: float) -> None:
+        """End a run whose shim does not answer; what even KILL does not end is counted."""
+        end_marked([self.request.marker], deadline)
+        self._guard.kill()
+        with contextlib.suppress(OSError), self._control_lock:
+            self._control.shutdown(socket.SHUT_RDWR)
+        self._ended.wait()
 
     def _command(self, line: str) -> None:
         with contextlib.suppress(OSError), self._control_lock:
@@ -278,8 +282,7 @@ class AgentProcess:
         assert self._stderr is not None  # noqa: S101  # registered only if it is there
         chunk = os.read(self._stderr.fileno(), 65536)
         if self.request.stderr_copy is not None:
-            with contextlib.suppress(OSError):
-                os.write(self.request.stderr_copy, chunk)
+            write_all(self.request.stderr_copy, chunk)
         with self._tail_lock:
             self._tail.append(chunk)
             self._tail_size += len(chunk)
@@ -327,6 +330,7 @@ class AgentProcess:
         if status is None:
             status = ExitStatus(signal=signal.SIGKILL, lost=True, survivors=self._left)
             self._failure = self._failure or "0 the shim was killed before the agent was started"
+        status = replace(status, survivors=max(status.survivors, self._left))
         self._drain_stderr()
         with self._control_lock:
             self._control.close()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from launcher.shim import start_time
+from launcher.shim import ASK, start_time
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -153,7 +153,7 @@ _NAMES: Final = (MARKER, SHIM_MARKER)
 def _ask_shim(key: ProcessKey, marker: str) -> bool:
     if _marker(key.pid, {f"{SHIM_MARKER}={marker}".encode(): marker}) is None:
         return False
-    return kill(key, signal.SIGTERM) and kill(key, signal.SIGCONT)
+    return kill(key, ASK) and kill(key, signal.SIGCONT)
 
 
 def _marker(pid: int, wanted: dict[bytes, str]) -> str | None:

@@ -48,6 +48,8 @@ RETRY = 10
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 SIGKILL, SIGTERM, SIGCONT, SIGTSTP = 9, 15, 18, 20
+ASK = int(signal.SIGRTMIN) + 5
+"""Asks guard and shim to end the run: nobody else's signal, so TERM and HUP may stay ignored."""
 DEAF = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 RESET = (*DEAF, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
@@ -192,7 +194,7 @@ class Shim:
         try:
             os.write(self.control, os.fsencode(line) + b"\n")
         except OSError:
-            self.supervised = False
+            self._supervisor_lost()
 
     def _wait(self) -> None:
         """Wait for one event and act on it."""
@@ -270,7 +272,7 @@ class Shim:
 
     def _continue(self) -> None:
         if self.status is None:
-            os.killpg(os.getpgid(self.agent), SIGCONT)
+            _send(-os.getpgid(self.agent), SIGCONT)
 
     def _reap(self) -> bool:
         """Collect ended children; return whether any are left."""
@@ -333,7 +335,7 @@ class Guard:
     def _noted(self, number: int, frame: object) -> None:
         del frame
         if number != signal.SIGCHLD and self.shim:
-            _send(self.shim, SIGTERM)
+            _send(self.shim, ASK)
 
 
 def _prepare(noted: Callable[[int, object], None], ignored: list[int]) -> int:
@@ -343,9 +345,9 @@ def _prepare(noted: Callable[[int, object], None], ignored: list[int]) -> int:
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     for number in DEAF:
         signal.signal(number, signal.SIG_IGN)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
-        if number not in ignored:
-            signal.signal(number, noted)
+    for noticed in (int(signal.SIGCHLD), ASK, SIGTERM, int(signal.SIGHUP)):
+        if noticed not in ignored:
+            signal.signal(noticed, noted)
     return wake
 
 
@@ -475,7 +477,7 @@ def main() -> None:
     if shim:
         os._exit(watcher.watch(shim))
     watched = Shim(control, parent, specification, pending)
-    _prctl(PR_SET_PDEATHSIG, SIGTERM)
+    _prctl(PR_SET_PDEATHSIG, ASK)
     if os.getppid() != guard:
         os._exit(1)
     os._exit(watched.run())

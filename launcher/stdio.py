@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import termios
 from dataclasses import dataclass
 from enum import StrEnum
@@ -77,3 +78,16 @@ class Ends:
         for descriptor in {self.stdin, self.stdout, self.stderr} - {None}:
             if descriptor is not None:
                 os.close(descriptor)
+
+
+def write_all(descriptor: int, data: bytes) -> bool:
+    """Write everything, waiting where the other side is slow; False if there is none any more."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])
+        except OSError:
+            return False
+    return True

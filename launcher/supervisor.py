@@ -13,6 +13,7 @@ asyncio call it through `asyncio.to_thread`, and iterate a watch with `async for
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
@@ -50,6 +51,7 @@ class Session:
         self._run = run
         self._terminal: Terminal | None = None
         self._lock = threading.Lock()
+        run.process.on_stopped(self._stopped)
 
     @property
     def id(self) -> str:
@@ -131,6 +133,11 @@ class Session:
         """Close the supervisor's side of the PTY once the run has ended."""
         with self._lock:
             self._run.process.close_terminal()
+
+    def _stopped(self, number: int) -> None:
+        """Go on after Ctrl-Z on a PTY: there is no shell that could say `fg`."""
+        if number != signal.SIGSTOP:
+            self._run.process.resume()
 
     def begin_stop(self) -> None:
         """Start to stop the agent, and return at once."""

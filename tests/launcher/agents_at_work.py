@@ -70,3 +70,5 @@ def kill_tree_above(agent: ProcessKey, guard: ProcessKey, supervisor: Popen[str]
     for pid in reversed(pids):
         os.kill(pid, signal.SIGKILL)
     supervisor.wait()
+    assert gone(guard)
+    assert eventually(lambda: not Path(f"/proc/{shim}").exists())

@@ -157,6 +157,23 @@ def test_a_terminal_agent_is_driven_with_pexpect(
     terminal.expect_exact(b"lastly\r\n", timeout=DEADLINE)
 
 
+def test_an_agent_that_suspends_itself_on_a_pty_goes_on(
+    supervisor: Supervisor, environ: dict[str, str]
+) -> None:
+    """There is no shell that could say `fg`."""
+    session = supervisor.launch(
+        LaunchRequest(
+            provider="generic",
+            arguments=("/bin/sh", "-c", "kill -TSTP 0; read line; echo woke"),
+            environment=environ,
+            mode=Mode.TERMINAL,
+            pty=True,
+        )
+    )
+    session.terminal.sendline(b"")
+    session.terminal.expect_exact(b"woke\r\n", timeout=DEADLINE)
+
+
 def test_stopping_hangs_up_a_terminal(supervisor: Supervisor, environ: dict[str, str]) -> None:
     session = supervisor.launch(
         LaunchRequest(
@@ -316,24 +333,29 @@ def killed_supervisor(
     return session, orphan
 
 
+@pytest.fixture
+def stranger() -> Iterator[ProcessKey]:
+    """Run a process that has a marker too, but another one."""
+    marker = {"AMUX_RUN": secrets.token_hex(16)}
+    with subprocess.Popen(["/bin/sleep", "3600"], env=marker) as process:
+        yield ProcessKey(pid=process.pid, start=start_time(process.pid))
+        process.kill()
+
+
 def test_the_next_start_ends_what_supervisor_and_shim_left(
-    environ: dict[str, str], tmp_path: Path
+    environ: dict[str, str], tmp_path: Path, stranger: ProcessKey
 ) -> None:
-    with subprocess.Popen(
-        ["/bin/sleep", "3600"], env={"AMUX_RUN": secrets.token_hex(16)}
-    ) as stranger:
-        session, orphan = killed_supervisor(environ, tmp_path / "orphan", and_shim=True)
-        assert alive(orphan)
-        with Supervisor(environ=environ) as supervisor:
-            assert not alive(orphan)
-            assert [one.record.id for one in supervisor.reconciled] == [session]
-            record = supervisor.record(session)
-            assert record.state is State.ENDED
-            assert "killed" in record.failure
-        with Supervisor(environ=environ) as supervisor:
-            assert supervisor.reconciled == ()
-        assert stranger.poll() is None
-        stranger.kill()
+    session, orphan = killed_supervisor(environ, tmp_path / "orphan", and_shim=True)
+    assert alive(orphan)
+    with Supervisor(environ=environ) as supervisor:
+        assert not alive(orphan)
+        assert alive(stranger)
+        assert [one.record.id for one in supervisor.reconciled] == [session]
+        record = supervisor.record(session)
+        assert record.state is State.ENDED
+        assert "killed" in record.failure
+    with Supervisor(environ=environ) as supervisor:
+        assert supervisor.reconciled == ()
 
 
 def test_the_shim_ends_the_run_of_a_killed_supervisor_and_the_session_is_free_again(
