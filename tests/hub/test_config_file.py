@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from hub import config
 from hub.config import Settings, load, set_setting, show
 from hub.errors import ConfigRefused
+from hub.logs import JsonLines
 from launcher.cli import command
 
 if TYPE_CHECKING:
@@ -114,22 +116,17 @@ def test_setting_one_key_keeps_the_others_and_the_mode(tmp_path: Path) -> None:
 
 def test_writers_in_many_processes_lose_no_setting(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from hub.config import set_setting\n"
-        "for n in range(20): set_setting(Path(sys.argv[1]), sys.argv[2], sys.argv[3])\n"
+        "import sys; from pathlib import Path; from hub.config import load, set_setting\n"
+        "home, key = Path(sys.argv[1]), sys.argv[2]\n"
+        "for n in range(40):\n"
+        "    set_setting(home, key, f'value{n}')\n"
+        "    if load(home).values()[key] != f'value{n}': sys.exit(f'{key} was lost at {n}')\n"
     )
-    wanted = {
-        "memory.enabled": "true",
-        "memory.isolation": "principal",
-        "memory.guard": "warn",
-        "hub.names": "x.example",
-    }
     writers = [
-        subprocess.Popen([sys.executable, "-c", script, str(tmp_path), key, value])
-        for key, value in wanted.items()
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path), key])
+        for key in ("hub.listen", "hub.tls_cert", "hub.tls_key")
     ]
-    assert [writer.wait(SECONDS) for writer in writers] == [0] * len(wanted)
-    values = load(tmp_path).values()
-    assert {key: show(values[key]) for key in wanted} == wanted
+    assert [writer.wait(SECONDS) for writer in writers] == [0] * len(writers)
 
 
 def test_set_asks_for_a_restart_only_when_the_running_hub_differs(hub: HubHome) -> None:
@@ -204,3 +201,29 @@ def test_an_issued_credential_works_and_is_listed_without_its_secret(hub: HubHom
 def _amux(hub: HubHome, *arguments: str) -> Result:
     environ = {name: None for name in os.environ if name.startswith("AMUX_")}
     return CliRunner().invoke(command, list(arguments), env={**environ, **hub.environ})
+
+
+def test_a_fault_is_logged_without_what_its_message_quotes() -> None:
+    try:
+        int("canary-in-a-message")
+    except ValueError:
+        caught = sys.exc_info()
+    record = logging.LogRecord("hub", logging.ERROR, "f", 1, "a fault", None, caught)
+    line = json.loads(JsonLines().format(record))
+    assert (line["event"], line["error"]) == ("a fault", "ValueError")
+    assert line["frames"][0].startswith(__file__)
+    assert "canary" not in json.dumps(line)
+
+
+def test_the_log_of_a_hub_started_on_demand_moves_aside_when_it_is_large(tmp_path: Path) -> None:
+    script = (
+        "import sys, logging; from pathlib import Path; from hub import logs\n"
+        "logs.LOG_BYTES = 2000; logs.start_logging(Path(sys.argv[1]))\n"
+        "for n in range(100): logs.event('tick', number=n)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "hub.log")], check=True)
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    assert kept == ["hub.log", "hub.log.1"]
+    last = (tmp_path / "hub.log").read_text().splitlines()[-1]
+    assert json.loads(last)["number"] == 99
+    assert all(path.stat().st_size <= 2000 for path in tmp_path.iterdir())

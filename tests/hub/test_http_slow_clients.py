@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import resource
+import signal
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from fixtures.hubs import HubHome, running
 from hub.errors import Unavailable
 from hub.server import listener, protocol
 from hub.server.body import BodyReader
@@ -25,12 +30,10 @@ from hub.values import Scope
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from starlette.types import ASGIApp, Receive, Send
     from starlette.types import Scope as Call
 
-    from fixtures.hubs import HubHome
 
 SECONDS: Final = 60.0
 IDLE: Final = 1000
@@ -397,3 +400,37 @@ def test_one_account_that_opens_too_many_connections_pushes_out_its_own(
         for channel in (mine, *others):
             channel.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             assert b"200 OK" in _read_to_end(channel)
+
+
+@pytest.mark.root
+def test_another_account_holds_only_its_share_of_the_agents_socket() -> None:
+    nobody = 65534
+    with tempfile.TemporaryDirectory() as name:
+        # Unlike pytest's folders this one can be passed by others.
+        folder = Path(name)
+        folder.chmod(0o711)
+        (folder / "h").mkdir(mode=0o711)
+        with running(folder / "h") as hub:
+            told, tell = os.pipe()
+            child = os.fork()
+            if child == 0:
+                with contextlib.suppress(BaseException):
+                    os.setgroups([])
+                    os.setgid(nobody)
+                    os.setuid(nobody)
+                    held = [connect(hub.agents, seconds=SECONDS) for _ in range(500)]
+                    held[-1].sendall(b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                    os.write(tell, held[-1].recv(12))
+                    signal.pause()
+                os._exit(1)
+            try:
+                os.close(tell)
+                assert os.read(told, 12) == b"HTTP/1.1 200"
+                assert _upsert(hub, "beside.md") == 200
+                assert hub.process is not None
+                entries = list(Path(f"/proc/{hub.process.pid}/fd").iterdir())
+                assert protocol.PER_STRANGER <= len(entries) < protocol.PER_STRANGER + 40
+            finally:
+                os.close(told)
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
