@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from launcher.errors import AgentFailed, ChannelError
 from providers.base import Framing
-from providers.errors import RequestRefused
+from providers.errors import RequestRefused, Silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,6 +47,12 @@ ENDING_GRACE: Final = 1.0
 
 METHOD_NOT_FOUND: Final = -32601
 INTERNAL_ERROR: Final = -32603
+
+
+class SilenceError(Silence, ChannelError):
+    """Nothing came within the deadline."""
+
+    code = ChannelError.code
 
 
 class AnswerError(RequestRefused, ChannelError):
@@ -151,7 +157,7 @@ class LineChannel:
                     raise self._end_error(self._ended)
                 left = until - time.monotonic()
                 if left <= 0:
-                    raise ChannelError(f"the agent sent nothing within {deadline:g} s")
+                    raise SilenceError(f"the agent sent nothing within {deadline:g} s")
                 self._changed.wait(left)
             message, size = self._queue.popleft()
             self._queued -= size

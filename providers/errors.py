@@ -6,6 +6,7 @@ ProviderError
 ├── UnsupportedVersion the guarantees of a bound launch were not shown for this version
 ├── NotConfirmed       the agent's own answer does not say that native memory is off
 ├── ToolsNotLoaded     the agent could not load the memory tools that it was given
+├── Silence            the agent sent no message within the deadline
 ├── RequestRefused     the agent answered a request on its channel with an error
 ├── BadArguments       the caller's own arguments cannot be merged with ours
 └── UnsupportedMode    the provider cannot run the agent in this mode
@@ -54,6 +55,12 @@ class ToolsNotLoaded(ProviderError):
     """The agent could not load the memory tools that it was given."""
 
     code = "memory_tools_not_loaded"
+
+
+class Silence(ProviderError):
+    """The agent sent no message within the deadline; channels raise it."""
+
+    code = "silence"
 
 
 class RequestRefused(ProviderError):

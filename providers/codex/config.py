@@ -107,6 +107,11 @@ def server_warnings(answer: JsonObject, planned: Mapping[str, object]) -> tuple[
         for name, value in planned.items()
         if name in {"command", "args", "enabled"} and effective.get(name) != value
     )
+    changed += sorted(
+        name
+        for name, value in planned.items()
+        if name in {"enabled_tools", "disabled_tools"} and effective.get(name, value) != value
+    )
     environment = planned.get("env")
     actual = effective.get("env") or {}
     if isinstance(environment, dict) and any(
@@ -119,6 +124,17 @@ def server_warnings(answer: JsonObject, planned: Mapping[str, object]) -> tuple[
             "a managed file stands above it"
         )
     return tuple(found)
+
+
+def only_ours(answer: JsonObject) -> bool:
+    """Say whether the memory server is the only one that is configured and not switched off."""
+    servers = value_at(answer.get("config"), "mcp_servers")
+    others = (
+        server
+        for name, server in (servers if isinstance(servers, dict) else {}).items()
+        if name != SERVER and not (isinstance(server, dict) and server.get("enabled") is False)
+    )
+    return not any(True for _ in others)
 
 
 def namespace_warnings(answer: JsonObject) -> tuple[str, ...]:

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from providers.base import Confirmed, Evidence, PipelinedChannel, Tools
-from providers.codex import config, flags, threads
+from providers.base import Confirmed, Evidence, Tools
+from providers.codex import config, flags, hooks, threads, tools
+from providers.codex.asking import ANSWER_SECONDS, START_SECONDS, ask_all
 from providers.errors import NotConfirmed, RequestRefused, UnsupportedVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from providers.base import AgentRequest, Channel, Grant, JsonObject
+    from providers.codex.asking import Answer, Call
 
-Call: TypeAlias = "tuple[str, JsonObject]"
 CLIENT: Final = {"name": "amux", "title": "amux", "version": "0.1.0"}
 THREAD_CONFIG: Final = "thread-config"
-BYPASS: Final = "--dangerously-bypass-hook-trust"
-HOOKS_THAT_RUN: Final = frozenset({"trusted", "managed", None})
-HOOKS_WITHOUT_TRUST: Final = frozenset({"untrusted", "modified"})
-ANSWER_SECONDS: Final = 20.0
-START_SECONDS: Final = 60.0
-"""A thread waits for its MCP servers, the user's own included."""
 
 
 def open_agent(channel: Channel, request: AgentRequest) -> tuple[Evidence, ...]:
@@ -74,31 +66,6 @@ def merged(answer: JsonObject, grant: Grant) -> str:
     return config.merge(config.developer_instructions(answer), grant.protocol)
 
 
-def _hook_list(request: AgentRequest) -> Call:
-    return "hooks/list", {"cwds": [request.cwd]}
-
-
-def _hook_warnings(request: AgentRequest, answer: JsonObject | RequestRefused) -> tuple[str, ...]:
-    """Name each hook that is active for the launch: a hook can keep a memory of its own.
-
-    A command's words after the first are left out, since they may hold a credential.
-    """
-    if isinstance(answer, RequestRefused):
-        return (f"Codex {request.version} does not list its hooks; they may keep other memories",)
-    found: list[str] = []
-    active = HOOKS_THAT_RUN | (HOOKS_WITHOUT_TRUST if BYPASS in request.arguments else set())
-    for place in config.objects(answer.get("data")):
-        for hook in config.objects(place.get("hooks")):
-            if hook.get("enabled") and hook.get("trustStatus") in active:
-                program = str(hook.get("command") or hook.get("handlerType")).split(" ")[0]
-                found.append(
-                    f"hook {hook.get('eventName')} ({program}, {hook.get('trustStatus')}) of "
-                    f"{hook.get('sourcePath') or hook.get('pluginId') or hook.get('source')} is "
-                    "active and may keep a memory of its own; --without-hooks stops all hooks"
-                )
-    return tuple(found)
-
-
 def open_thread(channel: Channel, request: AgentRequest, instructions: str | None) -> str:
     """Start, resume or fork the thread and return its id."""
     parameters: JsonObject = {"cwd": request.cwd}
@@ -122,15 +89,17 @@ def open_thread(channel: Channel, request: AgentRequest, instructions: str | Non
 
 def disable_memory_mode(channel: Channel, request: AgentRequest, native_id: str) -> Evidence:
     """Store in Codex's own state that this thread gives no native memories."""
-    (answer,) = _ask_all(channel, (_memory_mode(native_id),))
-    return _mode_evidence(request, answer)
+    (answer,) = ask_all(channel, (memory_mode(native_id),))
+    return mode_evidence(request, answer)
 
 
-def _memory_mode(native_id: str) -> Call:
+def memory_mode(native_id: str) -> Call:
+    """Return the request that stores the disabled mode."""
     return threads.MEMORY_MODE, {"threadId": native_id, "mode": "disabled"}
 
 
-def _mode_evidence(request: AgentRequest, answer: JsonObject | RequestRefused) -> Evidence:
+def mode_evidence(request: AgentRequest, answer: Answer) -> Evidence:
+    """Read the answer to it; raise UnsupportedVersion or NotConfirmed."""
     if isinstance(answer, RequestRefused):
         if "unknown variant" in answer.answer:
             raise UnsupportedVersion(
@@ -142,48 +111,6 @@ def _mode_evidence(request: AgentRequest, answer: JsonObject | RequestRefused) -
             answer=answer.answer,
         ) from answer
     return Evidence(control="memoryMode", observed="disabled", source=threads.MEMORY_MODE)
-
-
-def _tool_list(native_id: str) -> Call:
-    parameters: JsonObject = {
-        "threadId": native_id,
-        "serverName": flags.SERVER,
-        "detail": "toolsAndAuthOnly",
-    }
-    return "mcpServerStatus/list", parameters
-
-
-def _tools_evidence(answer: JsonObject | RequestRefused) -> tuple[Evidence, tuple[str, ...]]:
-    """Return which memory tools really loaded, and a warning where some did not."""
-    loaded: set[str] = set()
-    if not isinstance(answer, RequestRefused):
-        for entry in config.objects(answer.get("data")):
-            if entry.get("name") == flags.SERVER:
-                loaded |= set(entry.get("tools") or {})
-    missing = [name for name in flags.TOOL_NAMES if name not in loaded]
-    seen = ", ".join(name for name in flags.TOOL_NAMES if name in loaded) or "none"
-    evidence = Evidence(control="memory tools", observed=seen, source="mcpServerStatus/list")
-    if not missing:
-        return evidence, ()
-    why = (
-        f"Codex says: {answer.answer}"
-        if isinstance(answer, RequestRefused)
-        else "look for an allow-list of MCP servers in requirements.toml"
-    )
-    return evidence, (f"Codex did not load {', '.join(missing)} of the memory server; {why}",)
-
-
-def _ask_all(channel: Channel, calls: Sequence[Call]) -> tuple[JsonObject | RequestRefused, ...]:
-    """Ask at once where the channel can: a slow answer then hides the others' time."""
-    if isinstance(channel, PipelinedChannel):
-        return channel.request_all(calls, deadline=START_SECONDS)
-    answers: list[JsonObject | RequestRefused] = []
-    for method, parameters in calls:
-        try:
-            answers.append(channel.request(method, parameters, deadline=START_SECONDS))
-        except RequestRefused as error:
-            answers.append(error)
-    return tuple(answers)
 
 
 def control(channel: Channel, request: AgentRequest, grant: Grant | None) -> Confirmed:
@@ -204,20 +131,15 @@ def control(channel: Channel, request: AgentRequest, grant: Grant | None) -> Con
             # Opening it made Codex trust the folder, as it does without amux: begin again.
             instructions = merged(answer, grant)
             native_id = open_thread(channel, request, instructions)
-    calls = [_memory_mode(native_id), _hook_list(request)]
-    if grant.tools is Tools.MCP:
-        calls.append(_tool_list(native_id))
-    mode, hooks, *tools = _ask_all(channel, calls)
-    evidence = (*evidence, *off, _mode_evidence(request, mode))
-    for one in tools:
-        seen, dropped = _tools_evidence(one)
-        evidence = (*evidence, seen)
-        warnings += dropped
+    asking = tools.question(request, grant, answer, native_id)
+    calls = (memory_mode(native_id), hooks.listing(request), *asking.calls)
+    mode, listed, *answers = ask_all(channel, calls)
+    seen, dropped = asking.read(channel, answers)
     return Confirmed(
-        evidence=evidence,
+        evidence=(*evidence, *off, mode_evidence(request, mode), *seen),
         instructions=instructions,
         native_id=native_id,
-        warnings=warnings + _hook_warnings(request, hooks),
+        warnings=warnings + dropped + hooks.warnings(request, listed),
     )
 
 
@@ -227,7 +149,7 @@ def confirm(channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
     answer = read_config(channel, request)
     off = config.off_evidence(answer, "config/read, pre-flight")
     config.check_not_pinned(answer)
-    (hooks,) = _ask_all(channel, (_hook_list(request),))
+    (listed,) = ask_all(channel, (hooks.listing(request),))
     untrusted = tuple(
         f"{folder} is not trusted: its developer_instructions are left out of this session, also "
         "if you trust the folder on the screen"
@@ -236,21 +158,8 @@ def confirm(channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
     return Confirmed(
         evidence=(*evidence, *off),
         instructions=merged(answer, grant),
-        warnings=config_warnings(answer, grant) + untrusted + _hook_warnings(request, hooks),
+        warnings=config_warnings(answer, grant) + untrusted + hooks.warnings(request, listed),
     )
-
-
-def control_server(channel: Channel, request: AgentRequest, instructions: str) -> Confirmed:
-    """Confirm the server beside a screen before a person sees the screen."""
-    evidence = open_agent(channel, request)
-    answer = read_config(channel, request)
-    off = config.off_evidence(answer, "config/read")
-    if config.developer_instructions(answer) != instructions:
-        raise NotConfirmed(
-            "Codex's screen would not get the memory protocol",
-            answer="developer_instructions is another text than amux passed",
-        )
-    return Confirmed(evidence=(*evidence, *off), instructions=instructions)
 
 
 def settle_opened(channel: Channel, method: str, result: JsonObject, request: AgentRequest) -> None:
@@ -258,57 +167,3 @@ def settle_opened(channel: Channel, method: str, result: JsonObject, request: Ag
     thread = result.get("thread") or {}
     if method in threads.OPENING and not thread.get("ephemeral"):
         disable_memory_mode(channel, request, str(thread.get("id")))
-
-
-def settle_started(
-    channel: Channel, message: JsonObject, request: AgentRequest, grant: Grant
-) -> Confirmed | None:
-    """Settle the thread that a `thread/started` tells of: new ones, and forks."""
-    if message.get("method") != "thread/started":
-        return None
-    native_id = ((message.get("params") or {}).get("thread") or {}).get("id")
-    return _settle(channel, request, grant, native_id) if isinstance(native_id, str) else None
-
-
-def settle_loaded(
-    channel: Channel, request: AgentRequest, grant: Grant, settled: frozenset[str]
-) -> Confirmed | None:
-    """Settle a loaded thread that nothing told of: one that was resumed on the screen."""
-    answer = channel.request("thread/loaded/list", {}, deadline=ANSWER_SECONDS)
-    for native_id in answer.get("data") or []:
-        if isinstance(native_id, str) and native_id not in settled:
-            return _settle_resumed(channel, request, grant, native_id)
-    return None
-
-
-def _settle_resumed(
-    channel: Channel, request: AgentRequest, grant: Grant, native_id: str
-) -> Confirmed:
-    answer = channel.request("thread/read", {"threadId": native_id}, deadline=ANSWER_SECONDS)
-    thread = answer.get("thread") or {}
-    if thread.get("parentThreadId"):
-        return Confirmed(native_id=native_id)  # a sub-agent has its parent's settings
-    found = _settle(channel, request, grant, native_id)
-    if request.resume is not None and native_id == request.resume.native_id:
-        return found
-    foreign = (
-        f"conversation {native_id} was resumed on the screen; what an earlier memory put into it "
-        "stays there"
-    )
-    return replace(found, warnings=(*found.warnings, foreign))
-
-
-def _settle(channel: Channel, request: AgentRequest, grant: Grant, native_id: str) -> Confirmed:
-    calls = [_memory_mode(native_id)]
-    if grant.tools is Tools.MCP:
-        calls.append(_tool_list(native_id))
-    answer, *tools = _ask_all(channel, calls)
-    if isinstance(answer, RequestRefused) and "ephemeral" in answer.answer:
-        # A side conversation is never stored, so it has no stored mode either.
-        return Confirmed(native_id=native_id)
-    evidence: tuple[Evidence, ...] = (_mode_evidence(request, answer),)
-    warnings: tuple[str, ...] = ()
-    for one in tools:
-        seen, warnings = _tools_evidence(one)
-        evidence = (*evidence, seen)
-    return Confirmed(evidence=evidence, native_id=native_id, warnings=warnings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from providers.base import (
@@ -17,20 +16,15 @@ from providers.base import (
     Provider,
     Tools,
 )
-from providers.codex import flags, handshake, roles, threads
+from providers.codex import flags, handshake, roles, screen, threads, version
 from providers.codex.arguments import CallerArguments, read
-from providers.errors import BadArguments, UnknownVersion, UnsupportedVersion
+from providers.errors import BadArguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from providers.base import AgentRequest, Channel, Grant, JsonObject
 
-SHOWN: Final = ("0.153.4", "0.171.0")
-"""Versions for which every guarantee was shown on the real agent."""
-
-FIRST_WITH_MEMORY_MODE: Final = (0, 121, 0)
-_VERSION: Final = re.compile(r"\b(\d+)\.(\d+)\.(\d+)(-[0-9A-Za-z.]+)?\b")
 SOCKET: Final = "codex.sock"
 _TRUE: Final = frozenset({"", "1", "true", "yes"})
 
@@ -52,10 +46,7 @@ class CodexProvider(Provider):
 
     def version(self, output: str) -> str:
         """Return the version in what `codex --version` printed."""
-        found = _VERSION.search(output)
-        if found is None:
-            raise UnknownVersion(f"`codex --version` printed no version: {output.strip()[:200]!r}")
-        return found.group()
+        return version.find(output)
 
     def questions(self, request: AgentRequest) -> tuple[str, ...]:
         """Ask for the custom agent roles, which may replace the protocol in sub-agents."""
@@ -86,7 +77,7 @@ class CodexProvider(Provider):
                 threads.read_config(given, bound=grant is not None)
         if grant is None:
             return _unbound(request, caller, hooks)
-        warnings = (*check_version(request.version), *roles.warnings(facts))
+        warnings = (*version.check(request.version), *roles.warnings(facts))
         ours = (*flags.overrides(flags.bound(grant)), *hooks)
         server = (*request.command, "app-server", *caller.overrides(), *ours)
         if request.mode is Mode.STREAM:
@@ -107,9 +98,9 @@ class CodexProvider(Provider):
                 warnings=warnings,
             )
         socket = f"{grant.work}/{SOCKET}"
-        screen = (*flags.overrides(flags.OFF), "--remote", f"unix://{socket}")
+        beside = (*flags.overrides(flags.OFF), "--remote", f"unix://{socket}")
         return LaunchPlan(
-            argv=(*request.command, *words.ending_with(screen)),
+            argv=(*request.command, *words.ending_with(beside)),
             server=(*server, *text, "--listen", f"unix://{socket}"),
             socket=socket,
             framing=Framing.WEBSOCKET,
@@ -126,7 +117,7 @@ class CodexProvider(Provider):
     ) -> Confirmed:
         """Open the thread, or confirm the server beside a screen, which opens its own threads."""
         if plan.server is not None:
-            return handshake.control_server(channel, request, plan.instructions or "")
+            return screen.control_server(channel, request, plan.instructions or "")
         return handshake.control(channel, request, grant)
 
     def outgoing(self, method: str, params: JsonObject, instructions: str) -> JsonObject:
@@ -149,8 +140,8 @@ class CodexProvider(Provider):
     ) -> Confirmed | None:
         """Disable memory mode for each thread that a person opens on the screen."""
         if message is None:
-            return handshake.settle_loaded(channel, request, grant, settled)
-        return handshake.settle_started(channel, message, request, grant)
+            return screen.settle_loaded(channel, request, grant, settled)
+        return screen.settle_started(channel, message, request, grant)
 
 
 def _unbound(request: AgentRequest, caller: CallerArguments, hooks: tuple[str, ...]) -> LaunchPlan:
@@ -164,22 +155,3 @@ def _unbound(request: AgentRequest, caller: CallerArguments, hooks: tuple[str, .
 
 def _without_hooks(request: AgentRequest) -> bool:
     return request.options.get("without-hooks", "false").lower() in _TRUE
-
-
-def check_version(version: str) -> tuple[str, ...]:
-    """Refuse a version without memory mode; warn for one whose guarantees were not shown."""
-    found = _VERSION.search(version)
-    if found is None:
-        raise UnknownVersion(f"{version!r} is no version of Codex")
-    if tuple(int(part) for part in found.group(1, 2, 3)) < FIRST_WITH_MEMORY_MODE:
-        raise UnsupportedVersion(
-            f"Codex {version} cannot switch native memory off for a thread; bound launches need "
-            "0.121.0 or newer: install one, or launch without memory"
-        )
-    if version in SHOWN:
-        return ()
-    unproven = (
-        f"Codex {version}: that native memory stays off in background work and sub-agents was "
-        f"shown for {' and '.join(SHOWN)} only; run `amux probe codex` for this one"
-    )
-    return (unproven,)

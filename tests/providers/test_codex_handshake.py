@@ -19,7 +19,7 @@ from providers.base import (
     Tools,
 )
 from providers.codex import CodexProvider, flags, threads
-from providers.errors import BadArguments, NotConfirmed, RequestRefused, UnsupportedVersion
+from providers.errors import BadArguments, NotConfirmed, RequestRefused, Silence, UnsupportedVersion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +40,7 @@ class ScriptedChannel:
 
     answers: dict[str, Any]
     asked: list[tuple[str, JsonObject]] = field(default_factory=list)
+    messages: list[JsonObject] = field(default_factory=list)
 
     def request(self, method: str, params: JsonObject, *, deadline: float) -> JsonObject:
         assert deadline > 0
@@ -57,10 +58,12 @@ class ScriptedChannel:
         raise AssertionError(message)
 
     def receive(self, *, deadline: float) -> JsonObject:
-        raise AssertionError(deadline)
+        if not self.messages:
+            raise Silence(f"nothing within {deadline}")
+        return self.messages.pop(0)
 
     def put_back(self, messages: Sequence[JsonObject]) -> None:
-        raise AssertionError(messages)
+        self.messages[:0] = messages
 
     def parameters(self, method: str) -> JsonObject:
         return next(params for name, params in self.asked if name == method)
@@ -86,10 +89,12 @@ def channel(**changes: object) -> ScriptedChannel:
     return ScriptedChannel({**answers, **named})
 
 
-def request(resume: NativeResume | None = None, mode: Mode = Mode.STREAM) -> AgentRequest:
+def request(
+    resume: NativeResume | None = None, mode: Mode = Mode.STREAM, version: str = "0.171.0"
+) -> AgentRequest:
     return AgentRequest(
         command=("/opt/codex",),
-        version="0.171.0",
+        version=version,
         arguments=(),
         mode=mode,
         cwd="/w",
@@ -232,6 +237,33 @@ def test_a_memory_server_that_codex_does_not_know_or_changed_is_reported() -> No
         confirmed = control(scripted, grant(tools=Tools.MCP))
         assert len(confirmed.warnings) == 1
         assert words in confirmed.warnings[0]
+
+
+def status(name: str, value: str, thread: str = "t1") -> JsonObject:
+    params = {"name": name, "status": value, "threadId": thread}
+    return {"method": "mcpServer/startupStatus/updated", "params": params}
+
+
+@pytest.mark.parametrize(
+    ("told", "observed", "warned"),
+    [
+        ([status("amux", "starting"), status("amux", "ready")], "server ready", False),
+        ([status("slow", "ready"), status("amux", "ready", "t0")], "none", True),
+        ([status("amux", "failed")], "server failed", True),
+    ],
+)
+def test_an_older_version_with_other_servers_is_heard_instead_of_starting_them_all_again(
+    told: list[JsonObject], observed: str, *, warned: bool
+) -> None:
+    servers = {"amux": flags.server_entry(grant()), "slow": {"command": "/bin/sleep"}}
+    scripted = channel(config__read={"config": {**OFF, "mcp_servers": servers}})
+    scripted.messages = list(told)
+    confirmed = control(scripted, grant(tools=Tools.MCP), version="0.153.4")
+    assert "mcpServerStatus/list" not in [name for name, _ in scripted.asked]
+    seen = {one.control: one.observed for one in confirmed.evidence}
+    assert seen["memory tools"] == observed
+    assert bool(confirmed.warnings) is warned
+    assert scripted.messages == told
 
 
 def screen_plan() -> LaunchPlan:

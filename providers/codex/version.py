@@ -1,0 +1,52 @@
+"""Which of Codex's releases can do what, and for which the guarantees were shown."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, TypeAlias
+
+from providers.errors import UnknownVersion, UnsupportedVersion
+
+Number: TypeAlias = tuple[int, int, int]
+
+SHOWN: Final = ("0.153.4", "0.171.0")
+"""Versions for which every guarantee was shown on the real agent."""
+
+FIRST_WITH_MEMORY_MODE: Final[Number] = (0, 121, 0)
+LISTS_ONE_SERVER: Final[Number] = (0, 171, 0)
+"""Seen to list the tools of one server; 0.153.4 starts every configured server for a list."""
+
+_VERSION: Final = re.compile(r"\b(\d+)\.(\d+)\.(\d+)(-[0-9A-Za-z.]+)?\b")
+
+
+def find(printed: str) -> str:
+    """Return the version in what `codex --version` printed; raise UnknownVersion."""
+    found = _VERSION.search(printed)
+    if found is None:
+        raise UnknownVersion(f"`codex --version` printed no version: {printed.strip()[:200]!r}")
+    return found.group()
+
+
+def number(version: str) -> Number:
+    """Return the three numbers of a version; raise UnknownVersion."""
+    found = _VERSION.search(version)
+    if found is None:
+        raise UnknownVersion(f"{version!r} is no version of Codex")
+    major, minor, patch = (int(part) for part in found.group(1, 2, 3))
+    return major, minor, patch
+
+
+def check(version: str) -> tuple[str, ...]:
+    """Refuse a version without memory mode; warn for one whose guarantees were not shown."""
+    if number(version) < FIRST_WITH_MEMORY_MODE:
+        raise UnsupportedVersion(
+            f"Codex {version} cannot switch native memory off for a thread; bound launches need "
+            "0.121.0 or newer: install one, or launch without memory"
+        )
+    if version in SHOWN:
+        return ()
+    unproven = (
+        f"Codex {version}: that native memory stays off in background work and sub-agents was "
+        f"shown for {' and '.join(SHOWN)} only; run `amux probe codex` for this one"
+    )
+    return (unproven,)
