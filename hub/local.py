@@ -36,7 +36,7 @@ START_SECONDS: Final = 20.0
 STOP_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.02
 _KEPT: Final = ("HOME", "USER", "LOGNAME", "AMUX_RUNS")
-_INSIDE_RUN: Final = ("AMUX_CONNECTION", "AMUX_MEMORY_BINDING")
+_INSIDE_RUN: Final = ("AMUX_RUN", "AMUX_CONNECTION", "AMUX_MEMORY_BINDING")
 # Forks once more, so that the Hub is nobody's child and leaves no zombie with a supervisor.
 _DETACH: Final = (
     "import os,sys\nos.setsid()\nif os.fork(): os._exit(0)\nos.execv(sys.argv[1], sys.argv[1:])\n"

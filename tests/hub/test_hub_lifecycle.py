@@ -114,8 +114,9 @@ def test_a_hub_started_on_demand_has_nothing_of_its_starter(
     assert next(json.loads(line)["event"] for line in log.read_text().splitlines()) == "start"
 
 
-def test_a_start_inside_a_run_is_refused(on_demand: HubHome) -> None:
-    environ = {**on_demand.environ, "AMUX_CONNECTION": "/nowhere"}
+@pytest.mark.parametrize("name", ["AMUX_RUN", "AMUX_CONNECTION", "AMUX_MEMORY_BINDING"])
+def test_a_start_inside_a_run_is_refused(on_demand: HubHome, name: str) -> None:
+    environ = {**on_demand.environ, name: "x"}
     with pytest.raises(NotStarted, match="inside a run"):
         ensure_running(on_demand.home, environ)
     assert read_holder(on_demand.home) is None
