@@ -24,7 +24,7 @@ from providers.base import (
     Tools,
 )
 from providers.errors import BadArguments, RequestRefused
-from providers.pi import append, conversation
+from providers.pi import append, conversation, extensions
 from providers.pi import arguments as argv
 from providers.pi.version import Release, read_version
 
@@ -49,8 +49,9 @@ class PiProvider(Provider):
         return read_version(output)
 
     def questions(self, request: AgentRequest) -> tuple[str, ...]:
-        """Name the files that appended texts come from."""
-        return tuple(append.questions(request, argv.parse(request.arguments)))
+        """Name the files that appended texts come from, and the folders of extensions."""
+        mine = append.questions(request, argv.parse(request.arguments))
+        return (*mine, *extensions.questions(request))
 
     def native_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
         """Find --session, --session-id, --fork, --continue and --resume."""
@@ -88,7 +89,12 @@ class PiProvider(Provider):
             framing=_framing(request.mode),
             instructions=instructions,
             native_id=talk.native_id,
-            warnings=(*release.warnings(), *talk.warnings, *warnings),
+            warnings=(
+                *release.warnings(),
+                *talk.warnings,
+                *warnings,
+                *extensions.warnings(request, items, facts),
+            ),
         )
 
     def control(

@@ -251,6 +251,22 @@ def test_rpc_mode_tells_the_conversations_id_and_the_loaded_extensions() -> None
     assert channel.receive(deadline=1) == {"type": "extension_ui_request"}
 
 
+def test_without_rpc_mode_the_extensions_that_pi_would_find_are_named() -> None:
+    files = {
+        "/home/ann/.pi/agent/extensions/": b"recall.ts\t10\t1\n",
+        "/home/ann/project/.pi/extensions/": b"notes\t10\t1\n",
+        "/home/ann/.pi/agent/settings.json": b'{"packages": ["npm:keeper", {"source": "git:x"}]}',
+    }
+    everything = request("-e", "mine.ts", mode=Mode.TERMINAL)
+    (warning,) = planned(PI, everything, grant(), files).warnings
+    assert all(name in warning for name in ("mine.ts", "recall.ts", "notes", "keeper", "git:x"))
+    explicit = request("-e", "mine.ts", "-ne", mode=Mode.TERMINAL)
+    (warning,) = planned(PI, explicit, grant(), files).warnings
+    assert "recall.ts" not in warning
+    assert planned(PI, request(), grant(), files).warnings == ()
+    assert planned(PI, request(mode=Mode.TERMINAL), grant()).warnings == ()
+
+
 def test_an_error_in_rpc_mode_is_raised_with_the_agents_words() -> None:
     channel = ScriptedChannel(
         lambda sent: [{"type": "response", "id": sent["id"], "success": False, "error": "no"}]
