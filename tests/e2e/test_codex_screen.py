@@ -128,6 +128,18 @@ def test_every_thread_on_the_screen_is_bound_also_new_ones_and_a_resume_of_them(
         assert "first" in third.user
         assert inputs(third)[: len(inputs(first))] == inputs(first)
         assert place.record().warnings == record.warnings
+        with place.screen("resume", record.id, "--fork") as screen:
+            screen.until(lambda: len(place.home.modes()) == 3, "the fork")
+            screen.enter("fourth")
+            fourth = place.model.wait_for(lambda turn: turn.user[-1:] == ("fourth",), deadline=30)
+            screen.enter("/quit")
+            assert screen.ended() == 0
+        assert_bound(fourth)
+        assert "third" in fourth.user
+        fork = place.record()
+        assert (fork.parent, fork.instructions) == (record.id, record.instructions)
+        assert fork.native_id not in {"", record.native_id}
+        assert set(place.home.modes().values()) == {"disabled"}
 
 
 def test_a_conversation_that_is_resumed_on_the_screen_is_found_and_named(version: str) -> None:
