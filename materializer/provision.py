@@ -73,7 +73,8 @@ def read(
 ) -> tuple[Mapping[str, bytes | None], tuple[bool, ...]]:
     """Return what the target can read of each file, at most `limit` bytes; None for no file.
 
-    A path that ends in `/` is listed. For each trace, a path and a text, the second answer says
+    A path that ends in `/` is listed; a last segment `*.ending` stands for each such file (see
+    `reading.content`). For each trace, a path and a text, the second answer says
     whether the file holds the text. A child reads, and not a thread with the target's file-system
     identity: for a thread of ours, /proc/self leads to our own descriptors and memory map. Plain
     files of the target's own need no child. Raises NotProvided.
@@ -81,7 +82,10 @@ def read(
     found: dict[str, bytes | None] = dict.fromkeys(paths)
     there = []
     for path in found:
-        if _there(Path(path)):
+        if Path(path).name.startswith("*."):
+            if _there(Path(path).parent):
+                there.append(path)
+        elif _there(Path(path)):
             try:
                 found[path] = own_file(path, identity, limit=limit)
             except NotPlain:

@@ -76,3 +76,28 @@ def test_the_targets_own_file_is_read_with_its_rights(reachable: Path) -> None:
     os.chown(own, NOBODY.uid, NOBODY.gid)
     own.chmod(0o400)
     assert read_facts((str(own),), NOBODY).files[str(own)] == b"mine"
+
+
+def test_a_pattern_reads_each_such_file_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "b.toml").write_bytes(b"two\0")
+    (tmp_path / "a.toml").write_bytes(b"one")
+    (tmp_path / "c.txt").write_bytes(b"no")
+    (tmp_path / "d.toml").mkdir()
+    asked = (f"{tmp_path}/*.toml", f"{tmp_path}/missing/*.toml")
+    files = read_facts(asked, None).files
+    assert files == {asked[0]: b"a.toml\0one\0b.toml\0two\0", asked[1]: None}
+
+
+@pytest.mark.root
+def test_a_pattern_in_the_targets_own_closed_folder_is_read_as_the_target(reachable: Path) -> None:
+    folder = reachable / "agents"
+    folder.mkdir(mode=0o700)
+    (folder / "a.toml").write_text("mine")
+    secret = reachable / "secret"
+    secret.write_text("the service's")
+    secret.chmod(0o600)
+    (folder / "b.toml").symlink_to(secret)
+    for path in (folder, folder / "a.toml"):
+        os.chown(path, NOBODY.uid, NOBODY.gid)
+    asked = f"{folder}/*.toml"
+    assert read_facts((asked,), NOBODY).files[asked] == b"a.toml\0mine\0"
