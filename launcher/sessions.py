@@ -14,7 +14,7 @@ import secrets
 import time
 import tomllib
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -139,6 +139,12 @@ class SessionRecord:
                 raise ValueError(f"{one.name} is not of type {one.type}")
             if str(one.type) == "tuple[str, ...]" and not all(isinstance(v, str) for v in value):
                 raise ValueError(f"{one.name} holds something else than texts")
+        for process in self.processes:
+            if not (isinstance(process.pid, int) and isinstance(process.start, int)):
+                raise ValueError("processes holds something else than numbers")
+        for shown in self.evidence:
+            if not all(isinstance(text, str) for text in astuple(shown)):
+                raise ValueError("evidence holds something else than texts")
 
     def text(self) -> str:
         """Return the record as TOML that reads back to exactly this record."""

@@ -8,7 +8,7 @@ import sys
 import threading
 import tomllib
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -17,9 +17,7 @@ from hypothesis import strategies as st
 from launcher.errors import BadRequest, SessionDamaged, SessionNotFound, SessionRunning
 from launcher.sessions import RecordedEvidence, RunProcess, SessionRecord, SessionStore, State
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+HEAD = b'schema = 1\nid = "abcd"\nprovider = "p"\nstate = "ended"\n'
 TEXT = (
     "You have memory.\n\n- Read `MEMORY.md` once.\n"
     '- "Quotes", \'\'\'triples\'\'\' and """more"""\\\n'
@@ -117,6 +115,8 @@ def test_an_argument_that_toml_cannot_hold_is_refused(store: SessionStore) -> No
         b'schema = 1\nid = "abcd"\nprovider = "p"\nstate = "ended"\nunknown = 1\n',
         b'schema = 1\nid = "abcd"\nprovider = "p"\nstate = "ended"\narguments = [1]\n',
         b'schema = 1\nid = "abcd"\nprovider = "p"\nstate = "ended"\nprocesses = [{pid = "x"}]\n',
+        HEAD + b'processes = [{role = "agent", pid = "x", start = 1}]\n',
+        HEAD + b'evidence = [{control = "c", observed = 1, source = "s"}]\n',
     ],
 )
 def test_a_damaged_record_is_reported_and_touches_no_other(
@@ -241,3 +241,8 @@ def test_what_a_killed_writer_left_is_swept_later_and_never_listed(store: Sessio
     assert new.exists()
     assert store.list().records == (record,)
     assert store.list().damaged == ()
+
+
+def test_the_documentation_names_every_field() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sessions.md").read_text(encoding="utf-8")
+    assert [one.name for one in fields(SessionRecord) if f"`{one.name}`" not in page] == []

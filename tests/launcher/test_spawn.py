@@ -199,6 +199,16 @@ def test_stopping_twice_and_from_many_threads_gives_one_answer(
     assert process.stop() == answers[0]
 
 
+def test_asking_again_never_puts_the_end_off(started: list[AgentProcess]) -> None:
+    started.append(process := spawn(scripted("--deaf", "--ignore-term", "--banner", "ready")))
+    assert process.stdout is not None
+    process.stdout.read(6)
+    process.begin_stop(close=0, term=0.3)
+    for _ in range(3):
+        process.begin_stop(close=60, term=60)
+    assert process.wait(5) == ExitStatus(signal=signal.SIGKILL)
+
+
 def test_the_end_is_told_once_also_to_who_asks_late(started: list[AgentProcess]) -> None:
     told: list[ExitStatus] = []
     heard = threading.Event()
