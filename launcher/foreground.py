@@ -104,15 +104,29 @@ class _Terminal:
                 self._modes = termios.tcgetattr(0)
 
     def take_back(self, *, modes: bool) -> None:
-        """Make our process group the foreground again, and with `modes` restore the modes too."""
+        """Take the foreground from a group that is gone, and with `modes` restore the modes too.
+
+        A job that was put into the background meanwhile leaves the terminal to the shell.
+        """
         if self._modes is None:
             return
         ttou = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         with contextlib.suppress(termios.error, OSError):
-            os.tcsetpgrp(0, os.getpgrp())
-            if modes:
+            if _is_gone(os.tcgetpgrp(0)):
+                os.tcsetpgrp(0, os.getpgrp())
+            if modes and os.tcgetpgrp(0) == os.getpgrp():
                 termios.tcsetattr(0, termios.TCSADRAIN, self._modes)
         signal.signal(signal.SIGTTOU, ttou)
+
+
+def _is_gone(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
 
 
 def window_size(descriptor: int = 0) -> tuple[int, int]:

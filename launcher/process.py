@@ -86,8 +86,9 @@ class AgentProcess:
         self.shim_start_time = start_time(guard.pid)
         self._guard = guard
         self._control = control
-        self._control_lock = threading.Lock()
-        self._stdin_lock = threading.Lock()
+        # Taken in signal handlers too, which may interrupt their own thread.
+        self._control_lock = threading.RLock()
+        self._stdin_lock = threading.RLock()
         self._stderr = ends.our_stderr
         self._tail: deque[bytes] = deque()
         self._tail_size = 0

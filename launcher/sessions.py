@@ -139,12 +139,10 @@ class SessionRecord:
                 raise ValueError(f"{one.name} is not of type {one.type}")
             if str(one.type) == "tuple[str, ...]" and not all(isinstance(v, str) for v in value):
                 raise ValueError(f"{one.name} holds something else than texts")
-        for process in self.processes:
-            if not (isinstance(process.pid, int) and isinstance(process.start, int)):
-                raise ValueError("processes holds something else than numbers")
-        for shown in self.evidence:
-            if not all(isinstance(text, str) for text in astuple(shown)):
-                raise ValueError("evidence holds something else than texts")
+        if any({type(one.pid), type(one.start)} != {int} for one in self.processes):
+            raise ValueError("processes holds something else than numbers")
+        if any({type(text) for text in astuple(one)} != {str} for one in self.evidence):
+            raise ValueError("evidence holds something else than texts")
 
     def text(self) -> str:
         """Return the record as TOML that reads back to exactly this record."""

@@ -162,6 +162,33 @@ def test_a_job_in_the_background_is_ended_with_amux(shell: pexpect.spawn[str]) -
     shell.expect_exact("status=143=")
 
 
+def test_an_agent_that_ends_in_the_background_leaves_the_terminal_to_the_shell(
+    shell: pexpect.spawn[str], tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    script = f"'echo rea''dy; until test -e {go}; do sleep 0.02; done; kill -KILL $$'"
+    shell.sendline(f"{OWN} /bin/sh -c {script}")
+    shell.expect_exact("ready\r\n")
+    shell.sendcontrol("z")
+    shell.expect_exact("Stopped")
+    shell.expect_exact(PROMPT)
+    shell.sendline(f"bg; touch {go}; wait %1; echo status=$?=")
+    shell.expect_exact("status=137=")
+    shell.expect_exact(PROMPT)
+    shell.sendline("echo still-$((20+22))")
+    shell.expect_exact("still-42")
+
+
+def test_a_terminal_that_the_agent_gave_to_a_group_that_is_gone_comes_back(
+    shell: pexpect.spawn[str],
+) -> None:
+    """As an interactive shell inside the agent does that is killed with its job."""
+    script = "'import os; os.setpgid(0, 0); import signal; signal.signal(signal.SIGTTOU, 1);"
+    script += " os.tcsetpgrp(0, os.getpid()); os.kill(os.getpid(), 9)'"
+    shell.sendline(f"{OWN} {sys.executable} -I -S -c {script}; stty -a")
+    shell.expect_exact("icanon")
+
+
 @pytest.mark.root
 def test_another_users_agent_has_no_way_to_the_callers_terminal(
     shell: pexpect.spawn[str],
