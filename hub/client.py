@@ -17,21 +17,21 @@ from urllib.parse import quote
 from hub.connection import Connection, load_connection
 from hub.errors import WIRE_ERRORS, Conflict, HubError, JsonField, Unavailable
 from hub.transport import TlsTransport, UnixTransport
-from hub.values import (
-    ForgetRequest,
-    Forgotten,
-    Fragment,
-    GetRequest,
-    Match,
-    SearchAnswer,
-    SearchRequest,
-    UpsertRequest,
-    Written,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
+
+    from hub.values import (
+        ForgetRequest,
+        Forgotten,
+        Fragment,
+        GetRequest,
+        SearchAnswer,
+        SearchRequest,
+        UpsertRequest,
+        Written,
+    )
 
 SECONDS: Final = 30.0
 BINDING_HEADER: Final = "Amux-Memory-Binding"
@@ -142,6 +142,8 @@ class HubClient:
 
     def search(self, request: SearchRequest) -> SearchAnswer:
         """Return one page of matches."""
+        from hub.values import Match, SearchAnswer  # noqa: PLC0415  # a launch needs none of the verbs
+
         tree = self._verb("search", request)
         matches = tree.get("matches")
         if not isinstance(matches, list):
@@ -151,14 +153,20 @@ class HubClient:
 
     def get(self, request: GetRequest) -> Fragment:
         """Return a piece of one document."""
+        from hub.values import Fragment  # noqa: PLC0415  # a launch needs none of the verbs
+
         return _value(Fragment, self._verb("get", request))
 
     def upsert(self, request: UpsertRequest) -> Written:
         """Write one document."""
+        from hub.values import Written  # noqa: PLC0415  # a launch needs none of the verbs
+
         return _value(Written, self._verb("upsert", request))
 
     def forget(self, request: ForgetRequest) -> Forgotten:
         """Delete one document."""
+        from hub.values import Forgotten  # noqa: PLC0415  # a launch needs none of the verbs
+
         return _value(Forgotten, self._verb("forget", request))
 
     def open_launch(

@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from hub.bindings import GLOBAL_BINDING, PRINCIPAL_PREFIX
 from hub.errors import (
     BindingMismatch,
     Forbidden,
@@ -19,7 +20,6 @@ from hub.identity import LEASE_SECONDS, Launch
 from hub.identity import token as tokens
 from hub.identity.launches import renewed
 from hub.policy import is_binding
-from hub.values import GLOBAL_BINDING, PRINCIPAL_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable

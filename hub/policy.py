@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hub.bindings import GLOBAL_BINDING, PRINCIPAL_PREFIX
 from hub.errors import BindingMismatch, Forbidden, IdentityRefused, StorageFailed
 from hub.identity import is_principal_id
-from hub.values import GLOBAL_BINDING, PRINCIPAL_PREFIX, Scope
+from hub.values import Scope
 
 if TYPE_CHECKING:
     from hub.config import Isolation

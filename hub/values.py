@@ -11,9 +11,9 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
+from hub.bindings import GLOBAL_BINDING, PRINCIPAL_PREFIX
+
 ABSENT: Final = "absent"
-GLOBAL_BINDING: Final = "global"
-PRINCIPAL_PREFIX: Final = "principal:"
 
 
 @dataclass(frozen=True, slots=True)

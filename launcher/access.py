@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hub.values import PRINCIPAL_PREFIX
+from hub.bindings import PRINCIPAL_PREFIX
 from launcher.errors import IsolationRefused
 from launcher.hublink import own_principal
 from materializer.tenancy import claim

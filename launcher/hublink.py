@@ -6,11 +6,11 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hub.bindings import PRINCIPAL_PREFIX
 from hub.client import HubClient
 from hub.connection import connection_path, load_connection
 from hub.errors import MemoryDisabled
 from hub.unixsocket import connect
-from hub.values import PRINCIPAL_PREFIX
 
 if TYPE_CHECKING:
     from launcher.host import Host

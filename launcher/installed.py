@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -18,6 +17,8 @@ def installed_command(environ_path: str) -> Path:
     beside = Path(sys.executable).parent / "amux"
     if os.access(beside, os.X_OK):
         return beside
+    import shutil  # noqa: PLC0415  # seldom needed
+
     found = shutil.which("amux", path=environ_path)
     if found is None:
         message = (

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Final, Literal
 
@@ -49,7 +48,7 @@ class ProtocolText:
 
 def load(tools: Tools) -> ProtocolText:
     """Return the protocol for an agent that reaches memory by MCP or by the command line."""
-    text = resources.files("launcher").joinpath(rendering(tools)).read_text("utf-8")
+    text = Path(__file__).with_name(rendering(tools)).read_text("utf-8")
     return _protocol(text)
 
 
@@ -62,7 +61,7 @@ def render(tools: Tools) -> ProtocolText:
     """Render the template; the kept files hold exactly this."""
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  # not on a launch's way
 
-    source = resources.files("launcher").joinpath("protocol.md.j2").read_text("utf-8")
+    source = Path(__file__).with_name("protocol.md.j2").read_text("utf-8")
     environment = Environment(
         autoescape=False,  # noqa: S701  # Markdown for a model, from constants only
         undefined=StrictUndefined,
