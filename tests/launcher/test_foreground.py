@@ -162,31 +162,45 @@ def test_a_job_in_the_background_is_ended_with_amux(shell: pexpect.spawn[str]) -
     shell.expect_exact("status=143=")
 
 
-def test_an_agent_that_ends_in_the_background_leaves_the_terminal_to_the_shell(
+def test_an_agent_that_ends_in_the_background_leaves_the_terminal_to_the_job_in_front(
     shell: pexpect.spawn[str], tmp_path: Path
 ) -> None:
-    go = tmp_path / "go"
-    script = f"'echo rea''dy; until test -e {go}; do sleep 0.02; done; kill -KILL $$'"
-    shell.sendline(f"{OWN} /bin/sh -c {script}")
+    go, job = tmp_path / "go", tmp_path / "job"
+    agent = f"'echo rea''dy; until test -e {go}; do sleep 0.02; done; kill -KILL $$'"
+    job.write_text(f"{OWN} /bin/sh -c {agent}; echo job''done\n", encoding="utf-8")
+    shell.sendline(f"sh {job}")
     shell.expect_exact("ready\r\n")
     shell.sendcontrol("z")
     shell.expect_exact("Stopped")
     shell.expect_exact(PROMPT)
-    shell.sendline(f"bg; touch {go}; wait %1; echo status=$?=")
-    shell.expect_exact("status=137=")
-    shell.expect_exact(PROMPT)
-    shell.sendline("echo still-$((20+22))")
-    shell.expect_exact("still-42")
+    shell.sendline("bg; cat")
+    shell.sendline("in front")
+    shell.expect_exact("in front\r\nin front\r\n")
+    go.touch()
+    shell.expect_exact("jobdone")
+    for word in ("once", "twice"):  # the first may answer a read that began before
+        shell.sendline(word)
+        shell.expect_exact(f"{word}\r\n{word}\r\n")
 
 
 def test_a_terminal_that_the_agent_gave_to_a_group_that_is_gone_comes_back(
-    shell: pexpect.spawn[str],
+    shell: pexpect.spawn[str], tmp_path: Path
 ) -> None:
-    """As an interactive shell inside the agent does that is killed with its job."""
-    script = "'import os; os.setpgid(0, 0); import signal; signal.signal(signal.SIGTTOU, 1);"
-    script += " os.tcsetpgrp(0, os.getpid()); os.kill(os.getpid(), 9)'"
-    shell.sendline(f"{OWN} {sys.executable} -I -S -c {script}; stty -a")
-    shell.expect_exact("icanon")
+    """As by an agent that runs an interactive shell and is killed with it."""
+    job, agent = tmp_path / "job", tmp_path / "agent.py"
+    agent.write_text(
+        "import os, signal\nos.setpgid(0, 0)\nsignal.signal(signal.SIGTTOU, signal.SIG_IGN)\n"
+        "os.tcsetpgrp(0, os.getpid())\nos.kill(os.getpid(), signal.SIGKILL)\n",
+        encoding="utf-8",
+    )
+    job.write_text(
+        f"{OWN} {sys.executable} -I -S {agent}; echo ask''ing; read line; echo got $line\n",
+        encoding="utf-8",
+    )
+    shell.sendline(f"sh {job}")
+    shell.expect_exact("asking")
+    shell.sendline("an answer")
+    shell.expect_exact("got an answer")
 
 
 @pytest.mark.root
