@@ -159,9 +159,9 @@ def measure(host: Host, version: str, folder: Path, rounds: int) -> dict[str, li
             "with tools, print": bench.tools_print,
             "command": bench.command,
         }
-        firsts = [bench.first() for _ in range(3)]
-        for kind in kinds.values():
+        for kind in (*kinds.values(), bench.first):
             kind()
+        firsts = [bench.first() for _ in range(3)]
         taken: dict[str, list[float]] = {name: [] for name in kinds}
         for _ in range(rounds):
             for name, kind in kinds.items():
