@@ -209,7 +209,7 @@ def _compaction(sight: _Sight, run: Run) -> None:
         thread = {"threadId": run.report.native_id}
         channel.request("thread/compact/start", thread, deadline=SECONDS)
         _until(run, lambda message: message.get("method") == "turn/completed")
-    elif name == "claude":
+    elif name in {"claude", "claude-sdk"}:
         take_turn(name, channel, "/compact", native_id=None, deadline=SECONDS)
     elif name == "pi":
         channel.send({"type": "compact"})

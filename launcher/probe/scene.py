@@ -33,13 +33,15 @@ if TYPE_CHECKING:
 
 USERS: Final = "These are the probe's own instructions."
 NATIVE: Final = "What the agent's own memory kept from earlier."
-ARGUMENTS: Final = {
+CLAUDE_ARGUMENTS: Final = (
     # Claude 2.1.197 names its default model differently on a resume: one is named here.
-    "claude": (
-        "--model=claude-sonnet-4-5",
-        "--allowedTools=Bash",
-        f"--append-system-prompt={USERS}",
-    ),
+    "--model=claude-sonnet-4-5",
+    "--allowedTools=Bash",
+    f"--append-system-prompt={USERS}",
+)
+ARGUMENTS: Final = {
+    "claude": CLAUDE_ARGUMENTS,
+    "claude-sdk": CLAUDE_ARGUMENTS,
     "pi": ("--provider", "scripted", "--model", "scripted-1"),
 }
 
@@ -149,5 +151,6 @@ def _left_by_pi(home: Path, cwd: Path) -> None:
 LEFT_BEHIND: Final[dict[str, Callable[[Path, Path], None]]] = {
     "codex": _left_by_codex,
     "claude": _left_by_claude,
+    "claude-sdk": _left_by_claude,
     "pi": _left_by_pi,
 }

@@ -63,4 +63,9 @@ def stage_pi(home: Path, url: str, *, path: str = PATH) -> Mapping[str, str]:
     return {"HOME": str(home), "PATH": path, "PI_OFFLINE": "1"}
 
 
-STAGES: Final = {"codex": stage_codex, "claude": stage_claude, "pi": stage_pi}
+STAGES: Final = {
+    "codex": stage_codex,
+    "claude": stage_claude,
+    "claude-sdk": stage_claude,
+    "pi": stage_pi,
+}

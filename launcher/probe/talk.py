@@ -99,5 +99,6 @@ def _left(end: float) -> float:
 _TURNS: Final[dict[str, Callable[[Channel, str, str | None, float], str]]] = {
     "codex": _codex,
     "claude": _claude,
+    "claude-sdk": _claude,
     "pi": _pi,
 }

@@ -98,7 +98,7 @@ def _host() -> Iterator[Host]:
 def _targets() -> Iterator[dict[str, Account]]:
     """Make an account for each agent, all at once: a uid that is free is soon given again."""
     with contextlib.ExitStack() as stack:
-        yield {name: stack.enter_context(accounts.account()) for name in STAGES}
+        yield {name: stack.enter_context(accounts.account()) for name in ARGUMENTS}
 
 
 @pytest.mark.parametrize(
