@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from providers.base import AgentRequest
 
 RESUMES: Final = (argv.RESUME, argv.CONTINUE, "--from-pr", "--teleport")
+UNNAMED: Final = "(one that Claude picks)"
+"""What stands for the id of a conversation that the arguments don't name."""
 READ_MEMORY: Final = b'"type":"AutoMem"'
 """What a transcript (2.1.268 and newer) holds of a native memory that was read into it."""
 NAMED: Final = re.compile(r"[A-Za-z0-9._-]+")
@@ -29,11 +31,11 @@ class Conversation:
 
 
 def native_resume(items: tuple[argv.Item, ...]) -> NativeResume | None:
-    """Find the conversation that the arguments continue; its id is empty where Claude picks it."""
+    """Find the conversation that the arguments continue; UNNAMED where Claude picks it."""
     for item in items:
         if item.name in RESUMES:
             found = item.values[0] if item.name == argv.RESUME and item.values else ""
-            return NativeResume(native_id=found, fork=argv.given(items, argv.FORK))
+            return NativeResume(native_id=found or UNNAMED, fork=argv.given(items, argv.FORK))
     return None
 
 
@@ -43,8 +45,8 @@ def choose(request: AgentRequest, items: tuple[argv.Item, ...], *, bound: bool) 
     chosen = named[-1] if named else None
     own = native_resume(items)
     if own is not None and not (bound and request.resume is not None):
-        known = own.native_id if not own.fork else ""
-        return Conversation(items=items, native_id=chosen or known or None)
+        known = None if own.fork or own.native_id == UNNAMED else own.native_id
+        return Conversation(items=items, native_id=chosen or known)
     if request.resume is None:
         if chosen or not request.fresh_id:
             return Conversation(items=items, native_id=chosen)

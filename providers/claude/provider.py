@@ -57,7 +57,7 @@ class ClaudeProvider(Provider):
         return () if trace is None else (trace,)
 
     def native_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
-        """Find --resume, --continue and their like; the id is empty where Claude picks it."""
+        """Find --resume, --continue and their like."""
         return conversation.native_resume(argv.parse(arguments))
 
     def plan(

@@ -48,6 +48,8 @@ _VALUED: Final = (
 VALUED: Final = frozenset(_VALUED.split())
 COMMANDS: Final = frozenset(["install", "remove", "uninstall", "update", "list", "config", "auth"])
 CONVERSATION: Final = (SESSION, SESSION_ID, FORK, CONTINUE, RESUME)
+UNNAMED: Final = "(one that Pi picks)"
+"""What stands for the id of a conversation that the arguments don't name."""
 _SESSION_FILE: Final = re.compile(r"_([0-9a-fA-F-]{36})\.jsonl\Z")
 
 
@@ -111,14 +113,14 @@ def refuse_subcommand(arguments: tuple[str, ...]) -> None:
 
 
 def native_resume(items: tuple[Item, ...]) -> NativeResume | None:
-    """Find the conversation that the arguments continue; its id is empty where Pi picks it."""
+    """Find the conversation that the arguments continue; UNNAMED where Pi picks it."""
     for item in items:
         if item.name == FORK:
-            return NativeResume(native_id=conversation(item.value or ""), fork=True)
+            return NativeResume(native_id=conversation(item.value or UNNAMED), fork=True)
         if item.name in {SESSION, SESSION_ID}:
-            return NativeResume(native_id=conversation(item.value or ""))
+            return NativeResume(native_id=conversation(item.value or UNNAMED))
     if given(items, CONTINUE, RESUME):
-        return NativeResume(native_id="")
+        return NativeResume(native_id=UNNAMED)
     return None
 
 

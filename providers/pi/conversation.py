@@ -37,7 +37,7 @@ def choose(
     """
     found = argv.native_resume(items)
     if found is not None and not (bound and request.resume is not None):
-        known = found.native_id if found.native_id and not found.fork else None
+        known = None if found.fork or found.native_id == argv.UNNAMED else found.native_id
         return Conversation(items=items, native_id=known)
     if request.resume is not None:
         kept = argv.without(items, *argv.CONVERSATION)

@@ -262,6 +262,7 @@ def test_a_native_conversation_without_a_record_is_resumed_untouched_and_reporte
     assert len(turn.user) > 1
     continued, turn = stage.turn("--continue")
     assert continued.binding is None
+    assert "(one that Claude picks) has no record" in (continued.unbound or "")
     assert (occurrences(turn, SECTION), occurrences(turn, PROTOCOL)) == (1, 0)
 
 

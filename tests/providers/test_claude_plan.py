@@ -34,6 +34,7 @@ from providers.base import (
 )
 from providers.claude import ClaudeProvider
 from providers.claude import arguments as argv
+from providers.claude.conversation import UNNAMED
 from providers.errors import (
     BadArguments,
     NotConfirmed,
@@ -278,12 +279,12 @@ def test_a_conversation_that_read_native_memory_in_between_is_not_called_clean()
         (("-rabc",), NativeResume(native_id="abc")),
         (("-pr", "abc"), NativeResume(native_id="abc")),
         (("--resume", "abc", "--fork-session"), NativeResume(native_id="abc", fork=True)),
-        (("-r",), NativeResume(native_id="")),
-        (("-c",), NativeResume(native_id="")),
-        (("-pc", "hi"), NativeResume(native_id="")),
-        (("--continue", "-p"), NativeResume(native_id="")),
-        (("--from-pr", "7"), NativeResume(native_id="")),
-        (("--teleport",), NativeResume(native_id="")),
+        (("-r",), NativeResume(native_id=UNNAMED)),
+        (("-c",), NativeResume(native_id=UNNAMED)),
+        (("-pc", "hi"), NativeResume(native_id=UNNAMED)),
+        (("--continue", "-p"), NativeResume(native_id=UNNAMED)),
+        (("--from-pr", "7"), NativeResume(native_id=UNNAMED)),
+        (("--teleport",), NativeResume(native_id=UNNAMED)),
         (("--append-system-prompt", "--resume"), None),
         (("-p", "--", "--resume"), None),
     ],
@@ -302,6 +303,7 @@ def test_an_unknown_native_conversation_is_resumed_exactly_as_the_caller_asked(
     plan = planned(CLAUDE, asked, None)
     assert plan.argv == ("/opt/agent", *arguments)
     assert (plan.environment, plan.files, plan.instructions) == ((), (), None)
+    assert plan.native_id == ("abc" if "abc" in arguments else None)
 
 
 def test_without_memory_a_new_conversation_gets_an_id_and_nothing_else() -> None:

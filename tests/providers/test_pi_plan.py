@@ -180,9 +180,9 @@ def test_a_resume_and_a_fork_send_the_frozen_text(version: str) -> None:
         (("--session", f"/s/2026_{FRESH}.jsonl"), NativeResume(native_id=FRESH)),
         (("--session-id", "abc"), NativeResume(native_id="abc")),
         (("--fork", "abc"), NativeResume(native_id="abc", fork=True)),
-        (("-c",), NativeResume(native_id="")),
-        (("--continue",), NativeResume(native_id="")),
-        (("-r",), NativeResume(native_id="")),
+        (("-c",), NativeResume(native_id=argv.UNNAMED)),
+        (("--continue",), NativeResume(native_id=argv.UNNAMED)),
+        (("-r",), NativeResume(native_id=argv.UNNAMED)),
         (("--append-system-prompt", "--continue"), None),
         (("-p", "---resume"), None),
         (("--", "--resume"), None),
@@ -202,6 +202,7 @@ def test_an_unknown_native_conversation_is_resumed_exactly_as_the_caller_asked(
     plan = planned(PI, request(*arguments, mode=Mode.PASSTHROUGH, resume=resume), None)
     assert plan.argv == ("/opt/agent", *arguments)
     assert (plan.environment, plan.files, plan.instructions) == ((), (), None)
+    assert plan.native_id == ("abc" if "abc" in arguments else None)
 
 
 def test_a_stream_in_another_mode_and_a_subcommand_are_refused() -> None:
