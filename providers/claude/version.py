@@ -10,7 +10,8 @@ from providers.errors import UnknownVersion, UnsupportedVersion
 
 Number = tuple[int, int, int]
 
-OLDEST_BOUND: Final[Number] = (2, 1, 169)
+OLDEST_BOUND: Final[Number] = (2, 1, 112)
+"""The first whose `init` event names the memory folder; `get_settings` came a little earlier."""
 SUBAGENT_APPEND: Final[Number] = (2, 1, 205)
 SNAPSHOT: Final[Number] = (2, 1, 257)
 SHOWN: Final[tuple[Number, Number]] = ((2, 1, 197), (2, 1, 332))
@@ -57,9 +58,8 @@ class Release:
         """Raise UnsupportedVersion where a bound launch cannot keep its promises."""
         if self.number < OLDEST_BOUND:
             message = (
-                f"Claude Code {_text(self.number)} is too old for memory: it reads of several "
-                f"--settings the first only; {_text(OLDEST_BOUND)} or newer is needed, or launch "
-                "without memory"
+                f"Claude Code {_text(self.number)} is too old for memory: it does not tell whether "
+                f"its own is off; {_text(OLDEST_BOUND)} or newer is needed, or launch without memory"
             )
             raise UnsupportedVersion(message)
 

@@ -10,7 +10,7 @@ from providers.errors import UnknownVersion, UnsupportedVersion
 
 Number = tuple[int, int, int]
 
-OLDEST_BOUND: Final[Number] = (0, 67, 4)
+OLDEST_BOUND: Final[Number] = (0, 60, 0)
 SESSION_ID: Final[Number] = (0, 76, 0)
 TRUST: Final[Number] = (0, 79, 0)
 SHOWN: Final[tuple[Number, Number]] = ((0, 74, 2), (1, 6, 0))
@@ -57,9 +57,8 @@ class Release:
         """Raise UnsupportedVersion where a bound launch cannot keep its promises."""
         if self.number < OLDEST_BOUND:
             message = (
-                f"Pi {_text(self.number)} is too old for memory: of several appended texts it "
-                f"keeps the last; {_text(OLDEST_BOUND)} or newer is needed, or launch without "
-                "memory"
+                f"Pi {_text(self.number)} is too old for memory: it was never tried with amux; "
+                f"{_text(OLDEST_BOUND)} or newer is needed, or launch without memory"
             )
             raise UnsupportedVersion(message)
 

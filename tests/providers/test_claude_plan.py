@@ -410,8 +410,8 @@ def test_another_programs_version_is_refused(printed: str) -> None:
 
 
 def test_a_version_that_is_too_old_is_refused_for_a_bound_launch_only() -> None:
-    old = request(version="2.1.168")
-    with pytest.raises(UnsupportedVersion, match=r"2\.1\.168 is too old.*2\.1\.169"):
+    old = request(version="2.1.111")
+    with pytest.raises(UnsupportedVersion, match=r"2\.1\.111 is too old.*2\.1\.112"):
         CLAUDE.plan(old, grant(), Facts())
     assert planned(CLAUDE, old, None).warnings == ()
 

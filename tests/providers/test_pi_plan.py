@@ -216,8 +216,8 @@ def test_versions_are_read_refused_and_warned_of() -> None:
     assert PI.version("1.6.0\n") == "1.6.0"
     with pytest.raises(UnknownVersion):
         PI.version("codex-cli 0.171.0")
-    with pytest.raises(UnsupportedVersion, match=r"0\.67\.3 is too old.*0\.67\.4"):
-        PI.plan(request(version="0.67.3"), grant(), Facts())
+    with pytest.raises(UnsupportedVersion, match=r"0\.59\.0 is too old.*0\.60\.0"):
+        PI.plan(request(version="0.59.0"), grant(), Facts())
     plan = planned(PI, request(version="1.7.0"), grant())
     assert any("1.7.0 is outside 0.74.2 to 1.6.0" in text for text in plan.warnings)
 
