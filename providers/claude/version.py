@@ -58,8 +58,8 @@ class Release:
         """Raise UnsupportedVersion where a bound launch cannot keep its promises."""
         if self.number < OLDEST_BOUND:
             message = (
-                f"Claude Code {_text(self.number)} is too old for memory: it does not tell whether "
-                f"its own is off; {_text(OLDEST_BOUND)} or newer is needed, or launch without memory"
+                f"Claude Code {_text(self.number)} is too old for memory: it tells too little of "
+                f"its own; {_text(OLDEST_BOUND)} or newer is needed, or launch without memory"
             )
             raise UnsupportedVersion(message)
 
