@@ -297,6 +297,9 @@ def _missing(folders: tuple[str, ...], path: str) -> tuple[str, ...]:
 
 
 def _join_path(first: tuple[str, ...], path: str) -> str:
-    """Join folders once each; one that is not absolute would mean the agent's folder of work."""
-    folders = [*first, *path.split(":")]
-    return ":".join(dict.fromkeys(folder for folder in folders if folder.startswith("/")))
+    """Join folders once each; one that is not absolute would mean the agent's folder of work.
+
+    So would a path without any: it is the system's then.
+    """
+    absolute = [folder for folder in path.split(":") if folder.startswith("/")]
+    return ":".join(dict.fromkeys([*first, *(absolute or SYSTEM_PATH.split(":"))]))

@@ -130,6 +130,14 @@ def test_path_has_absolute_folders_only_and_each_once() -> None:
     assert environment["PATH"] == "/opt/agent:/home/me/bin:/usr/bin"
 
 
+@pytest.mark.parametrize("path", [None, "", ":", ".:bin"])
+def test_a_path_without_any_absolute_folder_becomes_the_systems(path: str | None) -> None:
+    caller = {} if path is None else {"PATH": path}
+    assert base_environment(caller, cwd="/")["PATH"] == SYSTEM_PATH
+    found = base_environment(caller, cwd="/", folders=("/opt/agent",))["PATH"]
+    assert found == f"/opt/agent:{SYSTEM_PATH}"
+
+
 def test_another_users_environment_has_nothing_of_the_callers_but_the_allow_list() -> None:
     environment = base_environment(POISONED, cwd="/home/alice", home=TARGET, folders=("/opt/a",))
     assert environment == {
@@ -214,7 +222,7 @@ def test_no_environment_at_all_lets_a_session_through(caller: dict[str, str]) ->
         environment = base_environment(caller, cwd="/", home=home)
         assert not set(environment) & set(SESSIONS)
         assert all(name and "=" not in name and "\0" not in name for name in environment)
-        assert all(folder.startswith("/") for folder in environment["PATH"].split(":") if folder)
+        assert all(folder.startswith("/") for folder in environment["PATH"].split(":"))
 
 
 def test_a_name_that_the_parent_holds_twice_reaches_the_agent_once(tmp_path: Path) -> None:
