@@ -65,11 +65,3 @@ def test_a_managed_file_fails_the_sidecar_too(stage: Stage, tmp_path: Path, vers
     with pytest.raises(MemoryNotIsolated, match="policySettings"):
         managed.turn()
     assert stage.model.turns == []
-
-
-def test_the_probe_passes_for_the_sidecar_too(stage: Stage, version: str) -> None:
-    done, _ = stage.amux("probe", "claude-sdk", "--executable", str(stage.executable))
-    lines = done.stdout.splitlines()
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert lines[0] == f"claude-sdk {version}"
-    assert not [line for line in lines[1:] if not line.startswith(("ok ", "not shown: "))]
