@@ -112,14 +112,10 @@ def test_on_its_screen_a_typed_prompt_has_the_protocol_and_the_tools_also_on_a_r
                 lambda: any(hint in screen.screen for hint in ("forshortcuts", "shift+tab")),
                 "the input line",
             )
-            screen.enter(asked)
-            turn = stage.model.wait_for(
-                lambda one, asked=asked: asked in json.dumps(one.user) and bool(one.tools),  # type: ignore[misc]
-                deadline=30,
-            )
+            screen.enter(asked, lambda asked=asked: bool(_asked(stage, asked)))  # type: ignore[misc]
+            turn = _asked(stage, asked)[0]
             screen.shows("ANSWER-")
-            screen.enter("/exit")
-            assert screen.ended() == 0
+            assert screen.leave("/exit") == 0
         assert_bound(turn, PROTOCOL)
         assert turn.tool("amux_memory_search") is not None
         (record,) = [
@@ -127,6 +123,10 @@ def test_on_its_screen_a_typed_prompt_has_the_protocol_and_the_tools_also_on_a_r
         ]
         session = record.id
         assert record.mode == "terminal"
+
+
+def _asked(stage: Stage, text: str) -> list[Turn]:
+    return [one for one in stage.model.turns if text in json.dumps(one.user) and one.tools]
 
 
 def _records(stage: Stage) -> tuple[SessionRecord, ...]:

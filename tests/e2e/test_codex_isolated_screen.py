@@ -47,13 +47,12 @@ def test_the_screen_of_another_user_is_bound_to_its_principal(version: str) -> N
         own = {**host.environ, **environment, "HOME": host.environ["HOME"]}
         with terminal((*argv, *options), own, host.home) as screen:
             screen.until(lambda: len(home.modes()) == 1, "a thread")
-            screen.enter("hello")
+            screen.enter("hello", lambda: bool(model.turns))
             turn = model.wait_for(lambda turn: turn.user[-1:] == ("hello",), deadline=30)
-            screen.shows("ok")
+            screen.shows("• ok")
             sockets = list(host.runs.glob("*/work/codex.sock"))
             owners = {(path.stat().st_uid, path.stat().st_mode & 0o777) for path in sockets}
-            screen.enter("/quit")
-            assert screen.ended() == 0
+            assert screen.leave("/quit") == 0
         assert owners == {(target.uid, 0o600)}
         assert "MEMORY.md" in turn.system
         assert turn.tool("memory_search") is not None

@@ -62,6 +62,17 @@ class Desk:
         with terminal(self.command(*words), self.environment, self.home.cwd) as screen:
             yield screen
 
+    def prompt(self, screen: Terminal, text: str) -> Turn:
+        """Send a prompt from the screen and return the model's request for it."""
+        found: list[Turn] = []
+
+        def asked() -> bool:
+            found[:] = [one for one in self.model.turns if one.user[-1:] == (text,)]
+            return bool(found)
+
+        screen.enter(text, asked)
+        return found[0]
+
     def record(self) -> SessionRecord:
         return SessionStore(self.host.home).list().records[0]
 
@@ -97,15 +108,11 @@ def test_every_thread_on_the_screen_is_bound_also_new_ones_and_a_resume_of_them(
         with place.screen("launch", "codex", "--", "-c", "features.memories=true") as screen:
             screen.until(lambda: READY_TIGHT in screen.screen, "the prompt")
             screen.until(lambda: len(place.home.modes()) == 1, "the stored mode")
-            screen.enter("first")
-            first = place.model.wait_for(lambda turn: turn.user[-1:] == ("first",), deadline=30)
-            screen.shows("ok")
-            screen.enter("/new")
-            screen.until(lambda: len(place.home.modes()) == 2, "a second thread")
-            screen.enter("second")
-            second = place.model.wait_for(lambda turn: turn.user[-1:] == ("second",), deadline=30)
-            screen.enter("/quit")
-            assert screen.ended() == 0
+            first = place.prompt(screen, "first")
+            screen.shows("• ok")
+            screen.enter("/new", lambda: len(place.home.modes()) == 2)
+            second = place.prompt(screen, "second")
+            assert screen.leave("/quit") == 0
         assert_bound(first)
         assert_bound(second)
         assert "first" not in second.user
@@ -120,20 +127,16 @@ def test_every_thread_on_the_screen_is_bound_also_new_ones_and_a_resume_of_them(
         assert list(place.host.runs.iterdir()) == []
         with place.screen("resume", record.id) as screen:
             screen.until(lambda: "first" in screen.screen and READY_TIGHT in screen.screen, "first")
-            screen.enter("third")
-            third = place.model.wait_for(lambda turn: turn.user[-1:] == ("third",), deadline=30)
-            screen.enter("/quit")
-            assert screen.ended() == 0
+            third = place.prompt(screen, "third")
+            assert screen.leave("/quit") == 0
         assert_bound(third)
         assert "first" in third.user
         assert inputs(third)[: len(inputs(first))] == inputs(first)
         assert place.record().warnings == record.warnings
         with place.screen("resume", record.id, "--fork") as screen:
             screen.until(lambda: len(place.home.modes()) == 3, "the fork")
-            screen.enter("fourth")
-            fourth = place.model.wait_for(lambda turn: turn.user[-1:] == ("fourth",), deadline=30)
-            screen.enter("/quit")
-            assert screen.ended() == 0
+            fourth = place.prompt(screen, "fourth")
+            assert screen.leave("/quit") == 0
         assert_bound(fourth)
         assert "third" in fourth.user
         fork = place.record()
@@ -149,14 +152,11 @@ def test_a_conversation_that_is_resumed_on_the_screen_is_found_and_named(version
         assert place.home.modes() == {codex.native_id: "enabled"}
         with place.screen("launch", "codex") as screen:
             screen.until(lambda: len(place.home.modes()) == 2, "a new thread")
-            screen.enter("/resume")
-            screen.shows("from before")
+            screen.enter("/resume", lambda: "frombefore" in screen.screen)
             screen.press("\r")
             screen.until(lambda: bool(place.record().warnings), "the record's warning")
-            screen.enter("go on")
-            turn = place.model.wait_for(lambda turn: turn.user[-1:] == ("go on",), deadline=30)
-            screen.enter("/quit")
-            assert screen.ended() == 0
+            turn = place.prompt(screen, "go on")
+            assert screen.leave("/quit") == 0
         assert "from before" in turn.user
         assert place.home.modes()[codex.native_id] == "disabled"
         assert f"{codex.native_id} was resumed on the screen" in place.record().warnings[0]
