@@ -264,7 +264,9 @@ def test_what_nohup_ignores_stays_ignored_in_the_agent() -> None:
         check=True,
         cwd=ROOT,
     )
-    assert int(done.stdout.split()[1], 16) == 0b11
+    # 32 and 33 are the C library's own: nobody can reset them, and some parents ignore them.
+    reserved = 1 << 31 | 1 << 32
+    assert int(done.stdout.split()[1], 16) & ~reserved == 0b11
 
 
 def test_the_command_itself_hands_stdio_through_and_ends_with_the_agents_status(
