@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pexpect
 import pytest
 
-from tests.launcher.agents_at_work import DEADLINE, eventually
+from launcher.processes import ProcessKey, alive, start_time
+from tests.launcher.agents_at_work import DEADLINE, eventually, gone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -299,3 +300,17 @@ def test_ctrl_c_before_there_is_an_agent_ends_the_launch(tmp_path: Path) -> None
         assert eventually((tmp_path / "agent.asked").exists)
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE) == 130
+
+
+@both
+def test_a_stopped_job_ends_too_when_amux_is_killed(driver: str, shell: pexpect.spawn[str]) -> None:
+    shell.sendline(f"{driver} /bin/sh -c 'echo pid=$$=; read line'")
+    shell.expect(r"pid=(\d+)=")
+    pid = int(matched(shell)[0])
+    agent = ProcessKey(pid=pid, start=start_time(pid))
+    shell.sendcontrol("z")
+    shell.expect_exact("Stopped")
+    shell.expect_exact(PROMPT)
+    assert alive(agent)
+    shell.sendline("kill -KILL $(jobs -p)")
+    assert gone(agent)
