@@ -81,6 +81,15 @@ class BadArguments(ProviderError):
     code = "bad_arguments"
 
 
+def require_utf8(option: str, text: str) -> str:
+    """Return the text; raise BadArguments where its bytes, as the shell gave them, are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadArguments(f"the value of {option} is not UTF-8") from error
+    return text
+
+
 class UnsupportedMode(ProviderError):
     """The provider cannot run the agent in this mode."""
 

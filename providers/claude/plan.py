@@ -13,7 +13,7 @@ from providers.base import MAX_FACT_BYTES, Framing, LaunchPlan, Mode
 from providers.claude import arguments as argv
 from providers.claude import conversation, settings, tools
 from providers.claude.version import Release
-from providers.errors import BadArguments
+from providers.errors import BadArguments, require_utf8
 
 if TYPE_CHECKING:
     from providers.base import AgentRequest, Facts, Grant
@@ -46,7 +46,7 @@ class Caller:
         texts: list[str] = []
         for item in self.items:
             if item.name == inline:
-                texts.extend(item.values)
+                texts.extend(require_utf8(inline, value) for value in item.values)
             elif item.name == file:
                 texts.extend(self._content(file, value) for value in item.values)
         return tuple(text for text in texts if text)

@@ -11,7 +11,7 @@ import posixpath
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from providers.errors import BadArguments
+from providers.errors import BadArguments, require_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -69,7 +69,7 @@ def _forces_on(value: object) -> bool:
 
 def _read(value: str, cwd: str, facts: Facts) -> Settings:
     if is_inline(value):
-        return _object(value, "--settings")
+        return _object(require_utf8("--settings", value), "--settings")
     path = posixpath.join(cwd, value)
     content = facts.files.get(path)
     if content is None:

@@ -12,7 +12,7 @@ import posixpath
 from typing import TYPE_CHECKING, Final
 
 from providers.base import MAX_FACT_BYTES, Mode
-from providers.errors import BadArguments
+from providers.errors import BadArguments, require_utf8
 from providers.pi import arguments as argv
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def shadowed(request: AgentRequest, facts: Facts) -> bool:
 
 
 def _text(value: str, request: AgentRequest, facts: Facts) -> str:
+    require_utf8(argv.APPEND, value)
     content = facts.files.get(posixpath.join(request.cwd, value)) if _may_be_file(value) else None
     return value if content is None else _decoded(content, value)
 
@@ -94,7 +95,10 @@ def _may_be_file(value: str) -> bool:
 
 def cannot_be_file(value: str) -> bool:
     """Say whether no file can have this name, since a segment of it is too long for one."""
-    return any(len(segment.encode()) > SEGMENT_BYTES for segment in value.split("/"))
+    return any(
+        len(segment.encode("utf-8", "surrogateescape")) > SEGMENT_BYTES
+        for segment in value.split("/")
+    )
 
 
 def _trusted(request: AgentRequest, items: tuple[argv.Item, ...], facts: Facts) -> bool | None:

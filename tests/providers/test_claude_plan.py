@@ -499,6 +499,13 @@ def test_a_preflight_is_also_asked_whether_the_tools_may_be_loaded() -> None:
     assert any("leaves the memory tools out" in text for text in resumed.warnings)
 
 
+@pytest.mark.parametrize("option", ["--append-system-prompt", "--settings"])
+def test_bytes_that_are_no_text_are_refused(option: str) -> None:
+    value = b'{"a": "\xff"}'.decode("utf-8", "surrogateescape")
+    with pytest.raises(BadArguments, match=f"the value of {option} is not UTF-8"):
+        CLAUDE.plan(request(option, value), grant(), Facts())
+
+
 def test_a_text_that_may_have_been_cut_is_refused() -> None:
     with pytest.raises(BadArguments, match="1 MiB"):
         CLAUDE.plan(

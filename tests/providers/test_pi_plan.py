@@ -119,6 +119,12 @@ def test_a_text_that_could_name_a_file_goes_by_way_of_one(text: str) -> None:
     assert appended(plan) == text
 
 
+def test_bytes_that_are_no_text_are_refused() -> None:
+    value = b"\xff".decode("utf-8", "surrogateescape")
+    with pytest.raises(BadArguments, match="not UTF-8"):
+        PI.plan(request("--append-system-prompt", value), grant(), Facts())
+
+
 def test_a_text_over_the_argument_limit_goes_by_way_of_a_file() -> None:
     text = "é" * 65_536
     plan = planned(PI, request("--append-system-prompt", text), grant())
