@@ -20,11 +20,12 @@ from launcher.access import check_access, check_unbound
 from launcher.attempt import Attempt, claim
 from launcher.beside import start_server
 from launcher.binding import Lease
-from launcher.channel import JsonLinesChannel, JsonRpcChannel, LineChannel
+from launcher.channel import JsonLinesChannel, JsonRpcChannel
 from launcher.environment import MemoryVariables, run_environment
 from launcher.errors import BadRequest
 from launcher.hublink import hub_client
 from launcher.leases import LEASES
+from launcher.lines import LineChannel
 from launcher.planning import agent_request, control, controls, plan_launch, together
 from launcher.records import (
     decided,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from launcher.channel import LineChannel
+    from launcher.lines import LineChannel
     from launcher.report import LaunchReport
     from launcher.spawn import AgentProcess, ExitStatus
 

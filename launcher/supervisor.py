@@ -51,6 +51,7 @@ class Session:
         self._run = run
         self._terminal: Terminal | None = None
         self._lock = threading.Lock()
+        self._over = threading.Event()
         run.process.on_stopped(self._stopped)
 
     @property
@@ -123,16 +124,21 @@ class Session:
 
     def wait(self, deadline: float | None = None) -> ExitStatus | None:
         """Wait until the agent and all that it started are gone; None if the deadline passed."""
-        return self._run.wait(deadline)
+        if not self._over.wait(deadline):
+            return None
+        return self._run.process.status
 
     def stop(self) -> ExitStatus:
         """End the agent: close its stdin, TERM, KILL; return how it ended."""
-        return self._run.stop()
+        status = self._run.stop()
+        self._over.wait()
+        return status
 
     def let_go(self) -> None:
-        """Close the supervisor's side of the PTY once the run has ended."""
+        """Close the supervisor's side of the PTY once the run has ended, and wake who waits."""
         with self._lock:
             self._run.process.close_terminal()
+        self._over.set()
 
     def _stopped(self, number: int) -> None:
         """Go on after Ctrl-Z on a PTY: there is no shell that could say `fg`."""
@@ -245,5 +251,5 @@ class Supervisor:
         with self._lock:
             if self._sessions.get(session.id) is session:
                 del self._sessions[session.id]
-        session.let_go()
         self._announcer.tell(EventKind.ENDED, session.id, status=status)
+        session.let_go()

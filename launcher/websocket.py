@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Final
 from websockets.exceptions import InvalidHandshake, WebSocketException
 from websockets.sync.client import ClientConnection, unix_connect
 
-from launcher.channel import ENDING_GRACE, FRAME_LIMIT, JsonRpcChannel, ServerRequestHandler, refuse
+from launcher.channel import JsonRpcChannel, ServerRequestHandler, refuse
 from launcher.errors import AgentFailed, ChannelError
+from launcher.lines import ENDING_GRACE, FRAME_LIMIT
 
 if TYPE_CHECKING:
     from launcher.spawn import AgentProcess

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from launcher.channel import (
-    NOISE_LINES,
     AnswerError,
     JsonLinesChannel,
     JsonRpcChannel,
-    LineChannel,
     ServerRequest,
     open_channel,
 )
 from launcher.errors import AgentFailed, ChannelError
+from launcher.lines import NOISE_LINES, LineChannel
 from launcher.spawn import AgentProcess, spawn
 from providers.base import Framing, JsonObject
 from tests.launcher.agents_at_work import DEADLINE, scripted
