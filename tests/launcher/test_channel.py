@@ -10,6 +10,7 @@ import pytest
 
 from launcher.channel import (
     AnswerError,
+    Controls,
     JsonLinesChannel,
     JsonRpcChannel,
     ServerRequest,
@@ -19,6 +20,7 @@ from launcher.errors import AgentFailed, ChannelError
 from launcher.lines import NOISE_LINES, LineChannel
 from launcher.spawn import AgentProcess, spawn
 from providers.base import Framing, JsonObject
+from providers.errors import BadArguments
 from tests.launcher.agents_at_work import DEADLINE, scripted
 
 if TYPE_CHECKING:
@@ -270,3 +272,39 @@ def test_half_a_surrogate_pair_travels_and_what_is_no_json_is_refused(start: Sta
             channel.send(wrong)
     with pytest.raises(ChannelError, match="line end"):
         LineChannel.send_line(channel, "a\nb")
+
+
+def test_messages_that_were_put_back_come_next_in_their_order(start: Start) -> None:
+    channel = JsonLinesChannel(start())
+    for number in range(3):
+        channel.send({"n": number})
+    first, second = channel.receive(deadline=DEADLINE), channel.receive(deadline=DEADLINE)
+    channel.put_back([first, second])
+    came = [channel.receive(deadline=DEADLINE) for _ in range(3)]
+    assert came == [{"echo": {"n": number}} for number in range(3)]
+
+
+def test_every_json_line_that_is_sent_is_held_to_the_controls(start: Start) -> None:
+    channel = JsonLinesChannel(start())
+
+    def before(method: str, message: JsonObject) -> JsonObject:
+        if method == "undo":
+            raise BadArguments("no")
+        return {**message, "held": True}
+
+    channel.controls = Controls(before=before, after=lambda *_: None)
+    channel.send({"type": "a"})
+    channel.send_line('{"type": "b"}')
+    for undo in (channel.send, lambda message: channel.send_line(json.dumps(message))):
+        with pytest.raises(BadArguments):
+            undo({"type": "undo"})
+    came = [channel.receive(deadline=DEADLINE)["echo"] for _ in range(2)]
+    assert came == [{"type": "a", "held": True}, {"type": "b", "held": True}]
+
+
+def test_a_watcher_sees_every_message_before_it_can_be_received(start: Start) -> None:
+    channel = JsonLinesChannel(start())
+    seen: list[JsonObject] = []
+    channel.watcher = seen.append
+    channel.send({"n": 1})
+    assert channel.receive(deadline=DEADLINE) == seen[0] == {"echo": {"n": 1}}
