@@ -24,14 +24,14 @@ its enums, and `fcntl` and the identity code are imported where they are needed.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import select
 import sys
 import time
 
-from launcher.specification import INHERIT, PIPES, PTY, Specification, decode
+from launcher.specification import INHERIT, PTY, Specification, decode
+from launcher.start import DEAF, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl, start_agent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
+# Milliseconds.
 SUPERVISOR_LOST_GRACE = 2_000
+"""Between TERM and KILL for an agent whose supervisor is gone."""
 ORPHAN_GRACE = 500
+"""Between TERM and KILL for what an agent left behind."""
 KILL_GRACE = 5_000
+"""For killed processes to be gone, before they are counted as survivors."""
 RETRY = 10
+"""Between two looks at what is left."""
 
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
 SIGKILL, SIGTERM, SIGCONT, SIGTSTP = 9, 15, 18, 20
 ASK = int(signal.SIGRTMIN) + 5
 """Asks guard and shim to end the run: nobody else's signal, so TERM and HUP may stay ignored."""
-DEAF = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
-RESET = (*DEAF, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
-
 LADDER = (SIGTERM, SIGKILL, SIGKILL)
 
 
@@ -63,13 +63,6 @@ def start_time(pid: int) -> int:
             return int(file.read().rpartition(b")")[2].split()[19])
     except (OSError, IndexError):
         return 0
-
-
-def _prctl(option: int, value: int) -> None:
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(option, ctypes.c_ulong(value), 0, 0, 0):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 def _receive(control: int) -> tuple[Specification, bytes] | None:
@@ -83,73 +76,6 @@ def _receive(control: int) -> tuple[Specification, bytes] | None:
         if not chunk:
             return None
         data += chunk
-
-
-# --- the agent's side of the fork -----------------------------------------------------------------
-
-
-def _become_agent(specification: Specification, shim: int) -> None:
-    """Turn the forked child into the agent. Whatever fails raises, with the stage in `stage`."""
-    if specification.stdio == PIPES:
-        os.setsid()
-    if specification.stdio == PTY:
-        os.setpgid(0, 0)
-        os.tcsetpgrp(0, os.getpid())  # from the background, so with SIGTTOU still ignored
-    _signal_defaults(specification.ignored)
-    if specification.files:
-        import resource  # noqa: PLC0415  # only where the supervisor raised its own
-
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (specification.files, hard))
-    if specification.identity is not None:
-        who = specification.identity
-        module = __import__("materializer.become", fromlist=["become"])
-        module.become(who)
-    os.chdir(specification.cwd)
-    # Armed last: a change of identity clears it.
-    _prctl(PR_SET_PDEATHSIG, SIGKILL)
-    if os.getppid() != shim:
-        os._exit(1)
-    environment = dict(entry.split(b"=", 1) for entry in specification.environment)
-    os.execvpe(specification.argv[0], specification.argv, environment)  # noqa: S606  # no shell wanted
-
-
-def _signal_defaults(ignored: list[int]) -> None:
-    for number in RESET:
-        signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
-    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-
-
-def _start(specification: Specification) -> tuple[int, int, str]:
-    """Fork and execute the agent; return its pid, or 0 with an errno and what went wrong."""
-    shim = os.getpid()
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(reading)
-            _become_agent(specification, shim)
-        except BaseException as error:  # noqa: BLE001  # the outermost frame of the child
-            code = error.errno if isinstance(error, OSError) and error.errno else 0
-            name = getattr(error, "filename", None)
-            detail = f": {os.fsdecode(name)}" if isinstance(name, (bytes, str)) else ""
-            text = f"{code} {type(error).__name__}: {error}{detail if code else ''}"
-            os.write(writing, os.fsencode(text.replace("\n", " "))[:2000])
-        os._exit(127)
-    os.close(writing)
-    answer = b""
-    while chunk := os.read(reading, 4096):
-        answer += chunk
-    os.close(reading)
-    if answer:
-        os.waitpid(pid, 0)
-        number, _, stage = os.fsdecode(answer).partition(" ")
-        return 0, int(number), stage
-    return pid, 0, ""
-
-
-# --- the shim's own life --------------------------------------------------------------------------
 
 
 class Shim:
@@ -174,7 +100,7 @@ class Shim:
         """Start the agent, watch it, end what is left, and return the shell's status."""
         if self.specification.stdio == PTY:
             _own_terminal()
-        self.agent, number, stage = _start(self.specification)
+        self.agent, number, stage = start_agent(self.specification)
         if not self.agent:
             self._tell(f"failed {number} {stage}")
             return 127
@@ -340,7 +266,7 @@ class Guard:
 
 def _prepare(noted: Callable[[int, object], None], ignored: list[int]) -> int:
     """Become a subreaper that survives the keyboard; return a pipe that each signal writes to."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
     wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     for number in DEAF:
@@ -477,7 +403,7 @@ def main() -> None:
     if shim:
         os._exit(watcher.watch(shim))
     watched = Shim(control, parent, specification, pending)
-    _prctl(PR_SET_PDEATHSIG, ASK)
+    prctl(PR_SET_PDEATHSIG, ASK)
     if os.getppid() != guard:
         os._exit(1)
     os._exit(watched.run())
