@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
@@ -32,9 +32,13 @@ class PreflightMemory:
     path: Path
 
     def recall(self, digest: str) -> Confirmed | None:
-        """Return the answer remembered under `digest`."""
+        """Return the answer remembered under `digest`; its evidence says that it was remembered."""
         found = self._load().get(digest)
-        return None if found is None else _confirmed(found)
+        known = None if found is None else _confirmed(found)
+        if known is None:
+            return None
+        evidence = (replace(one, source=f"{one.source}; remembered") for one in known.evidence)
+        return replace(known, evidence=tuple(evidence))
 
     def remember(self, digest: str, confirmed: Confirmed) -> None:
         """Keep an answer, durably enough for a cache: a lost one is asked for again."""

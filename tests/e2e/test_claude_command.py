@@ -75,9 +75,11 @@ def test_print_mode_is_asked_once_and_again_only_after_a_setting_changed(
     assert report["controls"][0]["observed"] == "off"  # type: ignore[index]
     remembered = stage.host.preflights
     first = json.loads(remembered.read_text())
-    _, turn = stage.amux("launch", "claude", *options, *own)
+    done, turn = stage.amux("launch", "claude", *options, *own)
     assert_bound(turn, f"Be brief.\n\n{PROTOCOL}")
     assert json.loads(remembered.read_text()) == first
+    assert "remembered" not in report["controls"][0]["source"]  # type: ignore[index]
+    assert "remembered" in launched(done.stderr)["controls"][0]["source"]  # type: ignore[index]
     settings = stage.home / ".claude" / "settings.json"
     settings.write_text('{"env": {"CLAUDE_CODE_DISABLE_AUTO_MEMORY": "0"}}')
     before = stage.print_of("home/.claude/settings.json")
