@@ -150,6 +150,11 @@ def _reach_subagents(
         own = caller.texts(argv.SUBAGENT, argv.SUBAGENT_FILE)
         draft.text(argv.SUBAGENT, argv.SUBAGENT_FILE, "\n\n".join((*own, grant.protocol)))
         return ()
+    if settings.stops_hooks((*caller.layers, *settings.found(caller.facts))):
+        draft.warnings.append(
+            "hooks are switched off in settings, so sub-agents have the memory tools, not the "
+            "protocol"
+        )
     said = {"hookEventName": "SubagentStart", "additionalContext": grant.protocol}
     content = json.dumps({"hookSpecificOutput": said}, ensure_ascii=False)
     draft.files.append(PlannedFile(name=HOOK_FILE, content=content.encode()))

@@ -58,6 +58,24 @@ def turns_memory_on(layers: Iterable[Mapping[str, Any]]) -> bool:
     )
 
 
+def stops_hooks(layers: Iterable[Mapping[str, Any]]) -> bool:
+    """Say whether a layer switches every hook off."""
+    return any(layer.get("disableAllHooks") is True for layer in layers)
+
+
+def found(facts: Facts) -> tuple[Settings, ...]:
+    """Return the settings files among the facts; one that is broken counts for nothing."""
+    layers: list[Settings] = []
+    for path, content in facts.files.items():
+        if content is None or not path.endswith(".json"):
+            continue
+        try:
+            layers.append(_object(content.decode("utf-8-sig", errors="replace"), path))
+        except BadArguments:
+            continue
+    return tuple(layers)
+
+
 def text(settings: Mapping[str, Any]) -> str:
     """Return settings as one line of JSON."""
     return json.dumps(settings, ensure_ascii=False, separators=(",", ":"))

@@ -214,6 +214,10 @@ def test_sub_agents_get_the_protocol_by_an_option_or_in_older_versions_by_a_hook
     assert hook["hooks"] == [{"type": "command", "command": f"cat {CONFIG}/subagent-start.json"}]
     said = json.loads(content(old, "subagent-start.json"))["hookSpecificOutput"]
     assert said == {"hookEventName": "SubagentStart", "additionalContext": PROTOCOL}
+    assert old.warnings == ()
+    stopped = {"/home/ann/.claude/settings.json": b'{"disableAllHooks": true}'}
+    (warning,) = planned(CLAUDE, replace(request(), version="2.1.197"), grant(), stopped).warnings
+    assert "sub-agents have the memory tools, not the protocol" in warning
 
 
 def test_a_stream_adds_what_it_needs_and_keeps_what_the_caller_said() -> None:
