@@ -102,6 +102,10 @@ def bound(caller: Caller, grant: Grant) -> LaunchPlan:
     added = _reach_subagents(caller, grant, release, draft)
     if release.snapshot:
         draft.words.append(f"{argv.SNAPSHOT}=off")
+    if any(value != "off" for value in argv.values(caller.items, argv.SNAPSHOT)):
+        draft.warnings.append(
+            f"with memory {argv.SNAPSHOT} stays off: a snapshot outlives the text"
+        )
     _settings(caller, added, draft)
     draft.files.append(PlannedFile(name=tools.FILE, content=tools.config(grant)))
     draft.words.extend(tools.words(grant))
@@ -165,9 +169,10 @@ def _reach_subagents(
 
 def _settings(caller: Caller, added: tuple[settings.Settings, ...], draft: Draft) -> None:
     merged = settings.merged((*caller.layers, *added, settings.OFF_SETTINGS))
-    if settings.turns_memory_on(caller.layers):
+    asked = ({"env": caller.request.environment}, *caller.layers)
+    if settings.turns_memory_on(asked):
         draft.warnings.append(
-            "the caller's --settings switches Claude's own memory on; with amux's it stays off"
+            "the caller's settings or environment switch Claude's own memory on; it stays off"
         )
     if caller.layers:  # they may hold secrets, which do not belong into argv
         draft.file(argv.SETTINGS, "settings.json", settings.text(merged).encode())

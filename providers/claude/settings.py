@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from providers.errors import BadArguments, require_utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from providers.base import Facts
 
@@ -53,7 +54,7 @@ def turns_memory_on(layers: Iterable[Mapping[str, Any]]) -> bool:
     """Say whether a layer asks for auto memory, so that switching it off overrules the caller."""
     return any(
         bool(layer.get("autoMemoryEnabled"))
-        or (isinstance(env := layer.get("env"), dict) and _forces_on(env.get(SWITCH)))
+        or (isinstance(env := layer.get("env"), Mapping) and _forces_on(env.get(SWITCH)))
         for layer in layers
     )
 

@@ -154,7 +154,7 @@ def test_no_settings_file_turns_native_memory_on_and_none_is_edited(
     assert_bound(turn, PROTOCOL)
     assert report.controls[0].observed == "off"
     if arguments:
-        assert any("switches Claude's own memory on" in text for text in report.warnings)
+        assert any("switch Claude's own memory on" in text for text in report.warnings)
     else:
         assert stage.print_of(place) == before
 

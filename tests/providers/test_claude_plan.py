@@ -195,6 +195,18 @@ def test_options_are_added_before_a_double_dash_and_never_swallow_the_prompt() -
 
 
 @pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (request("--system-prompt-snapshot", "on"), "--system-prompt-snapshot stays off"),
+        (request(environment={SWITCH: "0"}), "environment switch Claude's own memory on"),
+    ],
+)
+def test_what_a_launch_overrules_is_said(asked: AgentRequest, said: str) -> None:
+    (warning,) = planned(CLAUDE, asked, grant()).warnings
+    assert said in warning
+
+
+@pytest.mark.parametrize(
     ("version", "snapshot"), [("2.1.197", []), ("2.1.256", []), ("2.1.257", ["off"])]
 )
 def test_the_prompt_snapshot_is_switched_off_where_it_exists(
