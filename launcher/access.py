@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hub.bindings import PRINCIPAL_PREFIX
-from launcher.errors import IsolationRefused
+from launcher.binding import Lease, Unbound
+from launcher.errors import IsolationRefused, MemoryRequired
 from launcher.hublink import own_principal
 from materializer.tenancy import claim
 
 if TYPE_CHECKING:
-    from launcher.binding import Lease
     from launcher.host import Host
     from launcher.request import LaunchRequest
     from launcher.subject import Subject
@@ -31,6 +31,18 @@ def check_access(subject: Subject, lease: Lease, request: LaunchRequest, host: H
     if not lease.binding.startswith(PRINCIPAL_PREFIX) or private:
         return
     _refuse_another(lease.principal, own_principal(host), host)
+
+
+def check_required(request: LaunchRequest, bound: Lease | Unbound) -> None:
+    """Refuse a launch that demands memory and would be without."""
+    if not request.require_memory:
+        return
+    lacking = bound.reason if isinstance(bound, Unbound) else None
+    if isinstance(bound, Lease) and bound.token is None:
+        lacking = bound.warning
+    if lacking is not None:
+        message = f"{lacking}; this launch requires memory, so the agent was not started"
+        raise MemoryRequired(message)
 
 
 def check_unbound(subject: Subject, request: LaunchRequest, host: Host) -> None:

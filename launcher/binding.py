@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hub.errors import HubError, MemoryDisabled, Unavailable
+from hub.errors import Forbidden, HubError, InvalidRequest, MemoryDisabled, Unavailable
+from launcher.errors import BadRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,16 +45,24 @@ def bind_fresh(
 ) -> Lease | Unbound:
     """Ask the Hub once which binding a new session gets.
 
-    Memory that is switched off is an ordinary answer; everything else that goes wrong is a
-    warning, and the agent starts without memory.
+    Memory that is switched off is an ordinary answer, unless the launch names a Principal;
+    everything else that goes wrong is a warning, and the agent starts without memory. Raises
+    BadRequest for a named Principal that the Hub does not know or does not allow: that is the
+    caller's own mistake, and no agent should run for somebody else than was asked.
     """
     try:
         with open_hub() as hub:
             opened = hub.open_launch(launch, principal=principal, binding=None)
     except MemoryDisabled:
-        return Unbound("memory is switched off (memory.enabled is false)", warning=False)
+        off = "memory is switched off (memory.enabled is false)"
+        return Unbound(off, warning=principal is not None)
+    except (InvalidRequest, Forbidden) as error:
+        if principal is None:
+            return _not_bound(error)
+        message = f"no launch for Principal {principal!r}: {error.message}"
+        raise BadRequest(message) from error
     except HubError as error:
-        return Unbound(f"memory could not be bound ({error.code}): {error.message}", warning=True)
+        return _not_bound(error)
     return Lease(
         launch=launch,
         binding=opened.binding,
@@ -61,6 +70,10 @@ def bind_fresh(
         token=opened.token,
         expires_at=opened.expires_at,
     )
+
+
+def _not_bound(error: HubError) -> Unbound:
+    return Unbound(f"memory could not be bound ({error.code}): {error.message}", warning=True)
 
 
 def bind_stored(

@@ -5,6 +5,7 @@ LaunchError
 ├── AgentFailed         the agent ended, or broke off its channel, before it was ready
 ├── ChannelError        a broken frame, an error answer, or a deadline that passed
 ├── MemoryNotIsolated   native memory could not be confirmed off (wraps the provider's error)
+├── MemoryRequired      the launch demands memory, and would be without
 ├── CommandNotUsable    the agent-side command cannot be found or run by the target
 ├── IsolationRefused    an isolated launch that cannot be made safely
 ├── SessionNotFound     no record of that id
@@ -50,6 +51,12 @@ class MemoryNotIsolated(LaunchError):
     """Memory is bound, and the agent's native memory could not be confirmed off."""
 
     code = "native_memory_not_confirmed"
+
+
+class MemoryRequired(LaunchError):
+    """The launch demands memory, and would have started without."""
+
+    code = "memory_required"
 
 
 class CommandNotUsable(LaunchError):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from hub.errors import HubError
 from launcher import memory as memories
-from launcher.access import check_access, check_unbound
+from launcher.access import check_access, check_required, check_unbound
 from launcher.attempt import Attempt, claim
 from launcher.beside import start_server
 from launcher.binding import Lease
@@ -86,6 +86,7 @@ def _carry(attempt: Attempt, sessions: SessionStore, undo: contextlib.ExitStack)
         memory = memories.prepare(subject, bound, host, attempt.paths)
     else:
         check_unbound(subject, attempt.request, host)
+    check_required(attempt.request, bound)
     _furnish(attempt)
     # Before anything is started, so that a crash leaves the marker by which it is ended.
     record = sessions.update(decided(attempt, bound, memory))

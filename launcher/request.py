@@ -30,6 +30,7 @@ class LaunchRequest:
     (then `provider` and `principal` are the record's). `kind` says what started it. `options` are
     the provider's own (`providers.base.Provider.options`); an unknown one is refused. `pty` gives a
     TERMINAL launch a new PTY of `rows` by `columns` instead of the caller's terminal.
+    `require_memory` refuses a launch that would start without.
     """
 
     provider: str = ""
@@ -43,6 +44,7 @@ class LaunchRequest:
     private_home: Path | None = None
     provide: tuple[Provision, ...] = ()
     start_hub: bool = True
+    require_memory: bool = False
     executable: Path | None = None
     session: str | None = None
     fork: bool = False

@@ -96,6 +96,9 @@ def _launch_options(decorated: Decorated) -> Decorated:
                 help="Switch off every hook of the agent: --option without-hooks.",
             ),
             click.option(
+                "--require-memory", is_flag=True, help="Fail (125) rather than start without it."
+            ),
+            click.option(
                 "--no-start-hub", is_flag=True, help="Never start a Hub; without one: no memory."
             ),
             click.option(
@@ -137,6 +140,7 @@ def command(  # noqa: PLR0913  # one parameter an option
     executable: Path | None,
     options: dict[str, str],
     no_start_hub: bool,
+    require_memory: bool,
     as_json: bool,
     arguments: tuple[str, ...],
 ) -> None:
@@ -160,6 +164,7 @@ def command(  # noqa: PLR0913  # one parameter an option
         executable=executable,
         options=options,
         start_hub=not no_start_hub,
+        require_memory=require_memory,
     )
     _foreground(request, as_json=as_json)
 
@@ -177,6 +182,7 @@ def resume(  # noqa: PLR0913  # one parameter an option
     executable: Path | None,
     options: dict[str, str],
     no_start_hub: bool,
+    require_memory: bool,
     as_json: bool,
     arguments: tuple[str, ...],
 ) -> None:
@@ -190,6 +196,7 @@ def resume(  # noqa: PLR0913  # one parameter an option
         executable=executable,
         options=options,
         start_hub=not no_start_hub,
+        require_memory=require_memory,
     )
     _foreground(request, as_json=as_json)
 

@@ -28,6 +28,7 @@ from launcher.errors import (
     BadRequest,
     IsolationRefused,
     MemoryNotIsolated,
+    MemoryRequired,
     SessionRunning,
 )
 from launcher.launch import launch
@@ -315,3 +316,36 @@ def test_a_step_that_fails_leaves_no_run_folder_and_no_lease(
         launch(ask(), scripted)
     assert list(scripted.runs.iterdir()) == []
     assert list((scripted.home / "identity" / "launches").glob("*.json")) == []
+
+
+def test_a_named_principal_that_the_hub_does_not_know_is_refused_before_anything_is_started(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    with pytest.raises(BadRequest, match="no launch for Principal 'nobdy'"):
+        launch(ask(principal="nobdy"), scripted)
+    (record,) = SessionStore(scripted.home).list().records
+    assert record.state is State.FAILED
+    assert record.processes == ()
+
+
+def test_a_named_principal_while_memory_is_off_is_a_warning(
+    quiet_host: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    set_setting(quiet_host.home, "memory.enabled", "false")
+    host = replace(quiet_host, providers=scripted_registry())
+    with launch(ask(principal="alice"), host) as run:
+        pass
+    assert any("memory is switched off" in text for text in run.report.warnings)
+
+
+def test_a_launch_that_requires_memory_is_refused_where_it_would_be_without(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    with launch(ask(require_memory=True), scripted) as first:
+        assert first.report.binding == "global"
+    stop_hub(scripted.home)
+    with pytest.raises(MemoryRequired, match="the agent was not started"):
+        launch(ask(require_memory=True, start_hub=False), scripted)
+    again = ask(session=first.report.session, require_memory=True, start_hub=False)
+    with pytest.raises(MemoryRequired, match="no credential for global"):
+        launch(again, scripted)
