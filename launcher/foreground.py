@@ -242,7 +242,8 @@ class _TerminalRelay:
         try:
             yield
         finally:
-            termios.tcsetattr(0, termios.TCSADRAIN, before)
+            # Unread input goes too: the agent could have made the terminal answer into the shell.
+            termios.tcsetattr(0, termios.TCSAFLUSH, before)
 
     def _relay_until_stopped_or_ended(self) -> None:
         while self._process.status is None and not self._stopped:
