@@ -8,7 +8,6 @@ starts from an allow-list, since the caller's variables hold credentials and pri
 from __future__ import annotations
 
 import fnmatch
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
@@ -150,13 +149,26 @@ RESERVED_NAMES: Final = frozenset(
 """What a relocated home decides, so `--env` may not."""
 
 
-def _pattern(names: Iterable[str]) -> re.Pattern[str]:
-    return re.compile("|".join(fnmatch.translate(name) for name in names))
+class _Names:
+    """Names with wildcards, asked often and made at each start: no pattern is compiled for most."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        patterns = frozenset(names)
+        self._exact = frozenset(name for name in patterns if "*" not in name)
+        begun = {name for name in patterns if name.find("*") == len(name) - 1}
+        self._begun = tuple(name[:-1] for name in begun)
+        self._others = tuple(patterns - self._exact - begun)
+
+    def match(self, name: str) -> bool:
+        """Say whether one of the patterns covers the name."""
+        if name in self._exact or name.startswith(self._begun):
+            return True
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._others)
 
 
-_SESSION: Final = _pattern(SESSION_NAMES)
-_ALLOWED: Final = _pattern(ALLOWED_NAMES)
-_PROXY: Final = _pattern(("*_PROXY", "*_proxy"))
+_SESSION: Final = _Names(SESSION_NAMES)
+_ALLOWED: Final = _Names(ALLOWED_NAMES)
+_PROXY: Final = _Names(("*_PROXY", "*_proxy"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
