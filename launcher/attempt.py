@@ -51,7 +51,7 @@ def claim(
         agent_version=subject.version,
         native_id="" if fresh else known.native_id,
         kind=request.kind if stored is None else known.kind,
-        parent=known.id if fresh and stored is not None else known.parent,
+        parent=known.id if fresh and stored is not None else known.parent or request.parent,
         command=subject.command.argv,
         arguments=subject.arguments,
         mode=str(request.mode),

@@ -27,7 +27,8 @@ class LaunchRequest:
     `arguments` are the agent's own. `principal` is an id or alias; None is the caller's own.
     `cwd` None is the caller's folder, or the target's home where isolated. `environment` is the
     caller's; `pass_names` are let through the isolated allow-list. `session` resumes that session
-    (then `provider` and `principal` are the record's). `kind` says what started it. `options` are
+    (then `provider` and `principal` are the record's). `kind` says what started it, and
+    `parent` names the session that did; it never lends its Principal. `options` are
     the provider's own (`providers.base.Provider.options`); an unknown one is refused. `pty` gives a
     TERMINAL launch a new PTY of `rows` by `columns` instead of the caller's terminal.
     `require_memory` refuses a launch that would start without.
@@ -49,6 +50,7 @@ class LaunchRequest:
     session: str | None = None
     fork: bool = False
     kind: str = "conversation"
+    parent: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
     pty: bool = False
     rows: int = 24

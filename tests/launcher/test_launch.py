@@ -349,3 +349,24 @@ def test_a_launch_that_requires_memory_is_refused_where_it_would_be_without(
     again = ask(session=first.report.session, require_memory=True, start_hub=False)
     with pytest.raises(MemoryRequired, match="no credential for global"):
         launch(again, scripted)
+
+
+def test_a_child_names_its_parent_and_gets_its_own_principal_not_the_parents(
+    scripted: Host, ask: Callable[..., LaunchRequest], tmp_path: Path
+) -> None:
+    from hub.identity import PrincipalFile  # noqa: PLC0415  # the operator's side of the Hub
+
+    stop_hub(scripted.home)
+    set_setting(scripted.home, "memory.isolation", "principal")
+    PrincipalFile(scripted.home / "identity").add("alice")
+    ensure_running(scripted.home, scripted.environ)
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    with launch(ask(principal="alice", private_home=private), scripted) as parent:
+        child = ask(kind="task", parent=parent.report.session)
+        with launch(child, scripted) as run:
+            pass
+    assert parent.report.binding == "principal:alice"
+    assert run.report.binding not in {None, "global", "principal:alice"}
+    record = SessionStore(scripted.home).load(run.report.session)
+    assert (record.kind, record.parent) == ("task", parent.report.session)
