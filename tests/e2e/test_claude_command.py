@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fixtures.stages import Stage
+    from fixtures.terminal import Terminal
     from launcher.host import Host
     from launcher.probe.model import Answer, Turn
     from launcher.sessions import SessionRecord
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERSIONS)]
 
 PROTOCOL = render("mcp").text
+TRIES = 5
 SECTION = "persistent file-based memory"
 
 
@@ -114,8 +116,7 @@ def test_on_its_screen_a_typed_prompt_has_the_protocol_and_the_tools_also_on_a_r
                 lambda: any(hint in screen.screen for hint in ("forshortcuts", "shift+tab")),
                 "the input line",
             )
-            screen.enter(asked, lambda asked=asked: bool(_asked(stage, asked)))  # type: ignore[misc]
-            turn = _asked(stage, asked)[0]
+            turn = _first_turn_with_tools(stage, screen, asked)
             screen.shows("ANSWER-")
             assert screen.leave("/exit") == 0
         assert_bound(turn, PROTOCOL)
@@ -125,6 +126,17 @@ def test_on_its_screen_a_typed_prompt_has_the_protocol_and_the_tools_also_on_a_r
         ]
         session = record.id
         assert record.mode == "terminal"
+
+
+def _first_turn_with_tools(stage: Stage, screen: Terminal, asked: str) -> Turn:
+    """Type prompts until one has the tools: on its screen Claude does not wait for a server."""
+    for number in range(TRIES):
+        text = f"{asked}, number {number}"
+        screen.enter(text, lambda text=text: bool(_asked(stage, text)))  # type: ignore[misc]
+        turn = _asked(stage, text)[0]
+        if turn.tool("amux_memory_search") is not None:
+            return turn
+    return turn
 
 
 def _asked(stage: Stage, text: str) -> list[Turn]:
