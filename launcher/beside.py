@@ -10,7 +10,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from launcher.errors import AgentFailed, ChannelError
+from launcher.errors import AgentFailed, ChannelError, LaunchError
 from launcher.spawn import Stdio, spawn
 from providers.errors import ProviderError
 
@@ -57,13 +57,13 @@ class Server:
             while not self.channel.ended:
                 try:
                     established = settle(self._message(), settled)
-                except (ChannelError, AgentFailed, ProviderError) as error:
+                    if established is not None:
+                        settled |= {established.native_id or ""}
+                        told(established)
+                except (LaunchError, ProviderError, OSError) as error:  # the last: of the record
                     if not self.channel.ended:
                         refused(str(error))
                     return
-                if established is not None:
-                    settled |= {established.native_id or ""}
-                    told(established)
 
         threading.Thread(target=listen, name=f"amux-attend-{self.process.pid}", daemon=True).start()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Final
 
 from hub.errors import HubError
@@ -23,6 +24,7 @@ from launcher.binding import Lease
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
 from launcher.environment import MemoryVariables, run_environment
 from launcher.errors import BadRequest
+from launcher.foreign import held
 from launcher.hublink import hub_client
 from launcher.leases import LEASES
 from launcher.lines import LineChannel
@@ -43,7 +45,7 @@ from launcher.subject import find_subject
 from launcher.watch import Watcher
 from materializer import runs
 from materializer.provision import Copy, provide
-from providers.base import Framing, Mode
+from providers.base import Confirmed, Framing, Mode
 
 if TYPE_CHECKING:
     from launcher.beside import Server
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from launcher.memory import Memory
     from launcher.request import LaunchRequest
     from launcher.spawn import AgentProcess
-    from providers.base import AgentRequest, Confirmed, Grant, LaunchPlan
+    from providers.base import AgentRequest, Grant, LaunchPlan
 
 STDIO: Final = {
     Mode.STREAM: Stdio.PIPES,
@@ -112,7 +114,13 @@ def _carry(attempt: Attempt, sessions: SessionStore, undo: contextlib.ExitStack)
         now = control(attempt, channel, agent, grant, plan)
         confirmed = together(confirmed, now)
     if isinstance(channel, JsonLinesChannel) and grant is not None:
-        channel.controls = controls(attempt, channel, agent, confirmed.instructions or "")
+        channel.controls = controls(
+            attempt,
+            channel,
+            agent,
+            confirmed.instructions or "",
+            functools.partial(_end_refused, sessions, record.id, process),
+        )
     report = established(attempt, bound, memory, plan, confirmed)
     record = running(record, process, report, confirmed, plan)
     sessions.update(record)
@@ -156,16 +164,12 @@ def _attend(  # noqa: PLR0913  # everything that a thread on the screen is settl
     process: AgentProcess,
 ) -> None:
     """Settle each thread that a person opens on the screen; end the screen where that fails."""
-    session, provider = attempt.record.id, attempt.subject.provider
-
-    def refused(reason: str) -> None:
-        write_unsettled(sessions, session, reason)
-        process.begin_stop()
-
+    session = attempt.record.id
+    attend = held(attempt.subject.provider.attend, Confirmed, NoneType)
     server.attend(
-        lambda message, settled: provider.attend(server.channel, message, agent, grant, settled),
+        lambda message, settled: attend(server.channel, message, agent, grant, settled),
         functools.partial(write_settled, sessions, session),
-        refused,
+        functools.partial(_end_refused, sessions, session, process),
     )
 
 
@@ -174,13 +178,17 @@ def _watcher(
 ) -> Watcher:
     """Add what the agent shows later to the record; end it where that contradicts the launch."""
     session = attempt.record.id
-
-    def refused(reason: str) -> None:
-        write_unsettled(sessions, session, reason)
-        process.begin_stop()
-
+    refused = functools.partial(_end_refused, sessions, session, process)
     told = functools.partial(write_settled, sessions, session)
     return Watcher(attempt.subject.provider, confirmed.evidence, told, refused)
+
+
+def _end_refused(sessions: SessionStore, session: str, process: AgentProcess, reason: str) -> None:
+    """End a run from within, and write down why."""
+    try:
+        write_unsettled(sessions, session, reason)
+    finally:
+        process.begin_stop()
 
 
 def _spawn_request(attempt: Attempt, memory: Memory | None, plan: LaunchPlan) -> SpawnRequest:

@@ -176,6 +176,8 @@ class LineChannel:
             reason = str(error)
         except (OSError, ValueError):
             pass  # closed under us by `stop`: the same as the end
+        except Exception as error:  # noqa: BLE001  # a thread's outermost frame: who waits must hear
+            reason = f"amux failed to read the agent: {type(error).__name__}: {error}"
         if not reason:
             self._process.wait(ENDING_GRACE)
         self._broken(reason)

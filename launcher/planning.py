@@ -13,16 +13,19 @@ from launcher.channel import Controls
 from launcher.environment import run_environment
 from launcher.errors import AgentFailed, ChannelError, LaunchError, MemoryNotIsolated
 from launcher.facts import read_facts
+from launcher.foreign import held
 from launcher.preflight import PreflightMemory, run_preflight
 from materializer import runs
 from providers.base import AgentRequest, Confirmed, LaunchPlan, Preflight
-from providers.errors import NotConfirmed, RequestRefused
+from providers.errors import NotConfirmed, ProviderFailed, RequestRefused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from launcher.attempt import Attempt
     from launcher.channel import JsonLinesChannel
     from launcher.memory import Memory
-    from providers.base import Grant
+    from providers.base import Grant, JsonObject
 
 
 def agent_request(attempt: Attempt, memory: Memory | None) -> AgentRequest:
@@ -53,15 +56,20 @@ def plan_launch(
     """Ask the provider for its plan; a pre-flight that it wants first is run and answered."""
     provider = attempt.subject.provider
     grant = memory.grant if memory else None
-    facts = read_facts(provider.questions(agent), attempt.subject.identity, provider.traces(agent))
-    step = provider.plan(agent, grant, facts)
+    facts = read_facts(
+        held(provider.questions, tuple)(agent),
+        attempt.subject.identity,
+        held(provider.traces, tuple)(agent),
+    )
+    compute = held(provider.plan, LaunchPlan, Preflight)
+    step = compute(agent, grant, facts)
     if isinstance(step, LaunchPlan):
         return step, Confirmed(instructions=step.instructions)
     if grant is None:
         message = f"{provider.name} asked for a pre-flight of a launch without memory"
         raise LaunchError(message)
     confirmed = _preflight(attempt, step, agent, grant)
-    plan = provider.plan(agent, grant, facts, confirmed)
+    plan = compute(agent, grant, facts, confirmed)
     if isinstance(plan, Preflight):
         message = f"{provider.name} asked for a second pre-flight"
         raise LaunchError(message)
@@ -96,7 +104,7 @@ def control(
 ) -> Confirmed:
     """Do the handshake on the agent's own channel and confirm the controls."""
     try:
-        return attempt.subject.provider.control(channel, agent, grant, plan)
+        return held(attempt.subject.provider.control, Confirmed)(channel, agent, grant, plan)
     except NotConfirmed as error:
         raise MemoryNotIsolated(str(error)) from error
     except RequestRefused:
@@ -122,11 +130,27 @@ def together(before: Confirmed, now: Confirmed) -> Confirmed:
 
 
 def controls(
-    attempt: Attempt, channel: JsonLinesChannel, agent: AgentRequest, instructions: str
+    attempt: Attempt,
+    channel: JsonLinesChannel,
+    agent: AgentRequest,
+    instructions: str,
+    refused: Callable[[str], None],
 ) -> Controls:
-    """Hold the supervisor's own requests to what the launch confirmed."""
-    provider = attempt.subject.provider
+    """Hold the supervisor's own requests to what the launch confirmed.
+
+    `refused` hears why a conversation that a request opened cannot be held to it.
+    """
+    outgoing = held(attempt.subject.provider.outgoing, dict)
+    opened = held(attempt.subject.provider.opened)
+
+    def after(method: str, result: JsonObject) -> None:
+        try:
+            opened(channel, method, result, agent)
+        except (NotConfirmed, ProviderFailed) as error:
+            refused(str(error))
+            raise
+
     return Controls(
-        before=lambda method, params: provider.outgoing(method, params, instructions),
-        after=lambda method, result: provider.opened(channel, method, result, agent),
+        before=lambda method, params: outgoing(method, params, instructions),
+        after=after,
     )

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
+from launcher.foreign import held
 from launcher.spawn import SpawnRequest, spawn
 from providers.base import Confirmed, Evidence, Framing
 
@@ -90,7 +91,7 @@ def run_preflight(  # noqa: PLR0913  # what a run needs, each by its own name
     )
     try:
         kind = JsonRpcChannel if step.framing is Framing.JSON_RPC else JsonLinesChannel
-        confirmed = provider.confirm(kind(process), request, grant)
+        confirmed = held(provider.confirm, Confirmed)(kind(process), request, grant)
     finally:
         process.stop(close=0.0, term=2.0)
     if step.remember is not None:

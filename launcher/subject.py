@@ -6,11 +6,13 @@ import functools
 import os
 import pwd
 from dataclasses import dataclass
+from types import NoneType
 from typing import TYPE_CHECKING, Final
 
 from launcher.agents import VersionCache, find_agent
 from launcher.environment import RelocatedHome, base_environment
 from launcher.errors import AgentNotFound, BadRequest
+from launcher.foreign import held
 from providers.base import NativeResume
 
 if TYPE_CHECKING:
@@ -55,7 +57,9 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
     stored = None if request.session is None else sessions.load(request.session)
     provider = host.providers.load(request.provider or (stored.provider if stored else ""))
     _check(request, stored, provider)
-    native = provider.native_resume(request.arguments) if stored is None else None
+    native = None
+    if stored is None:
+        native = held(provider.native_resume, NativeResume, NoneType)(request.arguments)
     if native is not None:
         stored = sessions.by_native_id(provider.name, native.native_id)
     user = request.user or (stored.user if stored else None) or None
@@ -93,7 +97,7 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
     return Subject(
         provider=provider,
         command=command,
-        version=provider.version(printed),
+        version=held(provider.version, str)(printed),
         identity=identity,
         home=home,
         cwd=cwd,

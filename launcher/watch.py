@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from launcher.errors import ChannelError, LaunchError
+from launcher.foreign import held
 from providers.base import Confirmed
-from providers.errors import NotConfirmed
+from providers.errors import ProviderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,16 +35,16 @@ class Watcher:
         self._over = False
 
     def __call__(self, message: JsonObject) -> None:
-        """Look at one message."""
+        """Look at one message; raise ChannelError, which ends the channel, where it is refused."""
         if self._over:
             return
         try:
-            found = self._provider.observe(message)
-        except NotConfirmed as error:
+            found = held(self._provider.observe, tuple)(message)
+            fresh = tuple(one for one in found if one not in self._known)
+            if fresh:
+                self._known.update(fresh)
+                self._told(Confirmed(evidence=fresh))
+        except (ProviderError, LaunchError, OSError) as error:  # the last two from the record
             self._over = True
             self._refused(str(error))
-            return
-        fresh = tuple(one for one in found if one not in self._known)
-        if fresh:
-            self._known.update(fresh)
-            self._told(Confirmed(evidence=fresh))
+            raise ChannelError(str(error)) from error

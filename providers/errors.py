@@ -2,6 +2,7 @@
 
 ProviderError
 ├── UnknownProvider    no entry point of that name, or one that failed to load
+├── ProviderFailed     a provider's own code raised, or returned what it must not
 ├── UnknownVersion     what the agent printed holds no version
 ├── UnsupportedVersion the guarantees of a bound launch were not shown for this version
 ├── NotConfirmed       the agent's own answer does not say that native memory is off
@@ -27,6 +28,12 @@ class UnknownProvider(ProviderError):
     """No provider of that name can be loaded."""
 
     code = "unknown_provider"
+
+
+class ProviderFailed(ProviderError):
+    """A provider's own code raised something undocumented, or returned what it must not."""
+
+    code = "provider_failed"
 
 
 class UnknownVersion(ProviderError):

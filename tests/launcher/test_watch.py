@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from launcher.errors import ChannelError
 from launcher.watch import Watcher
 from providers.base import Confirmed, Evidence
 from providers.claude import ClaudeProvider
@@ -18,8 +21,10 @@ def test_evidence_is_told_once_and_a_contradiction_once() -> None:
         watcher(message)
     (once,) = told
     assert [one.control for one in once.evidence] == ["auto memory", "memory tools offered"]
-    for _ in range(2):
-        watcher({**INIT, "memory_paths": {"auto": "/home/ann/.claude/memory/"}})
+    contradiction = {**INIT, "memory_paths": {"auto": "/home/ann/.claude/memory/"}}
+    with pytest.raises(ChannelError, match="/home/ann/"):
+        watcher(contradiction)
+    watcher(contradiction)
     (reason,) = refused
     assert "/home/ann/.claude/memory/" in reason
     watcher({**INIT, "tools": ["mcp__amux__amux_memory_get"]})

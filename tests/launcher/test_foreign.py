@@ -1,0 +1,200 @@
+"""A provider whose own code fails: one error that names it, and no run left half held."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import pytest
+from click.testing import CliRunner
+
+from fixtures.scripted_provider import ScriptedProvider, install_scripted_agent
+from launcher.cli import launch as launch_command
+from launcher.errors import ChannelError
+from launcher.foreign import held
+from launcher.launch import launch
+from launcher.request import LaunchRequest
+from launcher.sessions import SessionStore, State
+from providers.base import Framing, LaunchPlan, Preflight
+from providers.errors import NotConfirmed, ProviderFailed
+from providers.generic import GenericProvider
+from providers.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from launcher.host import Host
+    from providers.base import AgentRequest, Confirmed, Facts, Grant, JsonObject
+
+SECONDS = 20
+T = TypeVar("T")
+
+
+class FailingProvider(ScriptedProvider):
+    """Fails where `broken` says so, by raising or, with `-none`, by returning None."""
+
+    broken: ClassVar[str] = ""
+
+    def _fail(self, method: str, otherwise: Callable[[], T]) -> T:
+        if self.broken == method:
+            raise RuntimeError("a mistake")
+        if self.broken == f"{method}-none":
+            return None  # type: ignore[return-value]  # the mistake
+        return otherwise()
+
+    def version(self, output: str) -> str:
+        return self._fail("version", lambda: super(FailingProvider, self).version(output))
+
+    def questions(self, request: AgentRequest) -> tuple[str, ...]:
+        return self._fail("questions", lambda: super(FailingProvider, self).questions(request))
+
+    def plan(
+        self,
+        request: AgentRequest,
+        grant: Grant | None,
+        facts: Facts,
+        confirmed: Confirmed | None = None,
+    ) -> LaunchPlan | Preflight:
+        if self.broken.startswith("confirm") and confirmed is None:
+            argv = (*request.command, *request.arguments)
+            return Preflight(argv=argv, environment=(), framing=Framing.JSON_LINES)
+        return self._fail(
+            "plan", lambda: super(FailingProvider, self).plan(request, grant, facts, confirmed)
+        )
+
+    def confirm(self, channel: Any, request: AgentRequest, grant: Grant) -> Confirmed:  # noqa: ANN401
+        return self._fail(
+            "confirm", lambda: super(FailingProvider, self).confirm(channel, request, grant)
+        )
+
+    def control(
+        self,
+        channel: Any,  # noqa: ANN401
+        request: AgentRequest,
+        grant: Grant | None,
+        plan: LaunchPlan,
+    ) -> Confirmed:
+        return self._fail(
+            "control", lambda: super(FailingProvider, self).control(channel, request, grant, plan)
+        )
+
+    def observe(self, message: JsonObject) -> tuple[Any, ...]:
+        return self._fail("observe", lambda: super(FailingProvider, self).observe(message))
+
+    def outgoing(self, method: str, params: JsonObject, instructions: str) -> JsonObject:
+        return self._fail(
+            "outgoing", lambda: super(FailingProvider, self).outgoing(method, params, instructions)
+        )
+
+
+class OnlyFailing(Registry):
+    """Knows no other provider."""
+
+    def load(self, name: str) -> FailingProvider:
+        del name
+        return FailingProvider()
+
+
+@pytest.fixture(name="failing")
+def _failing(host: Host) -> Host:
+    return replace(host, providers=OnlyFailing())
+
+
+@pytest.fixture(name="request_")
+def _request(tmp_path: Path) -> LaunchRequest:
+    return LaunchRequest(
+        provider="scripted",
+        cwd=tmp_path,
+        environment={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        executable=install_scripted_agent(tmp_path / "bin"),
+    )
+
+
+@pytest.mark.parametrize("method", ["version", "questions", "plan", "confirm", "control"])
+@pytest.mark.parametrize("how", [("", "RuntimeError: a mistake"), ("-none", "returned NoneType")])
+def test_a_mistake_in_a_provider_is_an_error_that_names_it(
+    failing: Host,
+    request_: LaunchRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    how: tuple[str, str],
+) -> None:
+    ending, told = how
+    monkeypatch.setattr(FailingProvider, "broken", method + ending)
+    with pytest.raises(
+        ProviderFailed, match=rf"scripted \(module .*\) failed in {method}: .*{told}"
+    ):
+        launch(request_, failing)
+    records = SessionStore(failing.home).list().records
+    assert {record.state for record in records} <= {State.FAILED}
+    assert not failing.runs.exists() or list(failing.runs.iterdir()) == []
+
+
+def test_the_command_says_it_in_one_line_and_ends_with_125(
+    failing: Host, request_: LaunchRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FailingProvider, "broken", "plan")
+    monkeypatch.setattr(launch_command, "this_host", lambda _: failing)
+    told = CliRunner().invoke(
+        launch_command.command, ["scripted", "--executable", str(request_.executable)]
+    )
+    assert told.exit_code == 125
+    assert "failed in plan: RuntimeError: a mistake" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+@pytest.mark.parametrize("broken", ["observe", "observe-none"])
+def test_a_mistake_in_observe_ends_the_channel_with_the_reason_and_the_run(
+    failing: Host, request_: LaunchRequest, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    with launch(request_, failing) as run:
+        monkeypatch.setattr(FailingProvider, "broken", broken)
+        run.channel.send({"hello": 1})
+        with pytest.raises(ChannelError, match="failed in observe"):
+            run.channel.receive(deadline=SECONDS)
+        assert run.wait(SECONDS) is not None
+    assert "failed in observe" in SessionStore(failing.home).load(run.report.session).failure
+
+
+@pytest.mark.parametrize("broken", ["outgoing", "outgoing-none"])
+def test_a_mistake_in_outgoing_sends_nothing_and_is_told(
+    failing: Host, request_: LaunchRequest, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    with launch(request_, failing) as run:
+        monkeypatch.setattr(FailingProvider, "broken", broken)
+        with pytest.raises(ProviderFailed, match="failed in outgoing"):
+            run.channel.send({"hello": 1})
+        monkeypatch.setattr(FailingProvider, "broken", "")
+        run.channel.send({"hello": 2})
+        assert run.channel.receive(deadline=SECONDS) == {"echo": {"hello": 2}}
+
+
+def test_a_mistake_in_opened_ends_the_run(
+    failing: Host, request_: LaunchRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(*_: object) -> None:
+        raise KeyError("thread")
+
+    monkeypatch.setattr(FailingProvider, "opened", opened)
+    with launch(request_, failing) as run:
+        assert run.channel.controls is not None
+        with pytest.raises(ProviderFailed, match="failed in opened: KeyError"):
+            run.channel.controls.after("thread/start", {})
+        assert run.wait(SECONDS) is not None
+    assert "failed in opened" in SessionStore(failing.home).load(run.report.session).failure
+
+
+def test_a_documented_error_of_a_provider_passes_as_it_is() -> None:
+    class Honest(GenericProvider):
+        def observe(self, message: JsonObject) -> tuple[Any, ...]:
+            raise NotConfirmed("it is on", answer=str(message))
+
+    with pytest.raises(NotConfirmed):
+        held(Honest().observe, tuple)({})
+
+
+def test_the_error_names_the_distribution_that_installed_the_provider() -> None:
+    with pytest.raises(ProviderFailed, match=r"generic \(amux \d"):
+        held(GenericProvider().version, int)("1.2")
