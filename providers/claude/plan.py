@@ -12,7 +12,7 @@ from materializer.values import PlannedFile
 from providers.base import MAX_FACT_BYTES, Framing, LaunchPlan, Mode
 from providers.claude import arguments as argv
 from providers.claude import conversation, settings, tools
-from providers.claude.version import Release
+from providers.claude.version import SUPPORT, Release
 from providers.errors import BadArguments, require_utf8
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def bound(caller: Caller, grant: Grant) -> LaunchPlan:
     request, release = caller.request, Release.of(caller.request.version)
     draft = Draft(grant.config)
     draft.words.extend(_stream(request, caller.items))
-    draft.warnings.extend(release.warnings())
+    draft.warnings.extend(SUPPORT.warnings(release.number))
     instructions = _instructions(caller, grant, draft)
     draft.text(argv.APPEND, argv.APPEND_FILE, instructions)
     added = _reach_subagents(caller, grant, release, draft)

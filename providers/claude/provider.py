@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from providers.base import Capabilities, Confirmed, Evidence, Mode, Provider, Tools
 from providers.claude import arguments as argv
 from providers.claude import conversation, evidence, plan, preflight, requests, settings, tools
-from providers.claude.version import Release, read_version
+from providers.claude.version import SUPPORT, Release
 
 if TYPE_CHECKING:
     from providers.base import (
@@ -37,7 +37,7 @@ class ClaudeProvider(Provider):
 
     def version(self, output: str) -> str:
         """Return the version in what `claude --version` printed."""
-        return read_version(output)
+        return SUPPORT.read(output)
 
     def questions(self, request: AgentRequest) -> tuple[str, ...]:
         """Name the files that the caller's arguments and Claude's own settings come from."""
@@ -71,7 +71,7 @@ class ClaudeProvider(Provider):
         items = argv.parse(request.arguments)
         if grant is None:
             return plan.unbound(request, items)
-        Release.of(request.version).require_bound()
+        SUPPORT.require(SUPPORT.number(request.version))
         argv.refuse_unbindable(items)
         named = argv.values(items, argv.SETTINGS)
         layers = settings.read(named, cwd=request.cwd, facts=facts)

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from providers.errors import UnknownVersion, UnsupportedVersion
+from providers.release import Support
 
-Number = tuple[int, int, int]
+if TYPE_CHECKING:
+    from providers.release import Number
 
-OLDEST_BOUND: Final[Number] = (2, 1, 112)
-"""The first whose `init` event names the memory folder; `get_settings` came a little earlier."""
-SUBAGENT_APPEND: Final[Number] = (2, 1, 205)
-SNAPSHOT: Final[Number] = (2, 1, 257)
-SHOWN: Final[tuple[Number, Number]] = ((2, 1, 197), (2, 1, 332))
-
-
-def read_version(output: str) -> str:
-    """Return the version in what `claude --version` printed; raise UnknownVersion."""
-    found = re.search(r"^\s*(\d+\.\d+\.\d+\S*) \(Claude Code\)", output, re.MULTILINE)
-    if found is None:
-        message = (
-            f"`claude --version` printed {output.strip()[:200]!r}, which is not Claude Code's "
-            "version; name the right program with --executable"
-        )
-        raise UnknownVersion(message)
-    return found[1]
+SUBAGENT_APPEND: Final = (2, 1, 205)
+SNAPSHOT: Final = (2, 1, 257)
+SUPPORT: Final = Support(
+    agent="Claude Code",
+    command="claude",
+    printed=r"^\s*(\d+\.\d+\.\d+\S*) \(Claude Code\)",
+    # The first whose `init` event names the memory folder; `get_settings` came a little earlier.
+    oldest=(2, 1, 112),
+    lacking="it tells too little of its own",
+    first=(2, 1, 197),
+    last=(2, 1, 332),
+    shown="the effect of the append, the settings and the resume was shown; native memory is "
+    "still asked of the agent itself",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +35,7 @@ class Release:
     @classmethod
     def of(cls, version: str) -> Release:
         """Read `2.1.197`, with or without a suffix; raise UnknownVersion."""
-        found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
-        if found is None:
-            message = f"{version!r} is not a version of Claude Code"
-            raise UnknownVersion(message)
-        return cls((int(found[1]), int(found[2]), int(found[3])))
+        return cls(SUPPORT.number(version))
 
     @property
     def subagent_append(self) -> bool:
@@ -53,28 +46,3 @@ class Release:
     def snapshot(self) -> bool:
         """Say whether the release records the system prompt unless told not to."""
         return self.number >= SNAPSHOT
-
-    def require_bound(self) -> None:
-        """Raise UnsupportedVersion where a bound launch cannot keep its promises."""
-        if self.number < OLDEST_BOUND:
-            message = (
-                f"Claude Code {_text(self.number)} is too old for memory: it tells too little of "
-                f"its own; {_text(OLDEST_BOUND)} or newer is needed, or launch without memory"
-            )
-            raise UnsupportedVersion(message)
-
-    def warnings(self) -> tuple[str, ...]:
-        """Say which guarantees are unproven outside the releases that were tried."""
-        oldest, newest = SHOWN
-        if oldest <= self.number <= newest:
-            return ()
-        message = (
-            f"Claude Code {_text(self.number)} is outside {_text(oldest)} to {_text(newest)}, for "
-            "which the effect of the append, the settings and the resume was shown; native memory "
-            "is still asked of the agent itself"
-        )
-        return (message,)
-
-
-def _text(number: Number) -> str:
-    return ".".join(map(str, number))

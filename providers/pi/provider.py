@@ -26,7 +26,7 @@ from providers.base import (
 from providers.errors import BadArguments, RequestRefused
 from providers.pi import append, conversation, extensions
 from providers.pi import arguments as argv
-from providers.pi.version import Release, read_version
+from providers.pi.version import SUPPORT, Release
 
 ARGUMENT_BYTES: Final = 131_071
 ANSWER_DEADLINE: Final = 30.0
@@ -46,7 +46,7 @@ class PiProvider(Provider):
 
     def version(self, output: str) -> str:
         """Return the version in what `pi --version` printed."""
-        return read_version(output)
+        return SUPPORT.read(output)
 
     def questions(self, request: AgentRequest) -> tuple[str, ...]:
         """Name the files that appended texts come from, and the folders of extensions."""
@@ -77,7 +77,7 @@ class PiProvider(Provider):
                 native_id=talk.native_id,
                 warnings=talk.warnings,
             )
-        release.require_bound()
+        SUPPORT.require(release.number)
         argv.refuse_subcommand(request.arguments)
         instructions, warnings = _instructions(request, grant, facts, items, release)
         files: list[PlannedFile] = []
@@ -90,7 +90,7 @@ class PiProvider(Provider):
             instructions=instructions,
             native_id=talk.native_id,
             warnings=(
-                *release.warnings(),
+                *SUPPORT.warnings(release.number),
                 *talk.warnings,
                 *warnings,
                 *extensions.warnings(request, items, facts),
