@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import tomli_w
 
+from hub.atomicfile import replace_file, sync_folder
 from launcher.errors import BadRequest, SessionDamaged, SessionNotFound, SessionRunning
 
 if TYPE_CHECKING:
@@ -327,7 +328,7 @@ class SessionStore:
         """Forget a session that does not run."""
         with self.locked(session):
             self._path(session).unlink(missing_ok=True)
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
 
     def _path(self, session: str) -> Path:
         if not IDENTIFIER.fullmatch(session):
@@ -343,19 +344,7 @@ class SessionStore:
             data = record.text().encode()
         except ValueError as error:
             raise BadRequest(f"session {record.id} cannot be recorded: {error}") from error
-        temporary = self.folder / f".{path.stem}.{secrets.token_hex(8)}.tmp"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(temporary, flags, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        _sync_folder(self.folder)
+        replace_file(path, data)
 
 
 def timestamp() -> str:
@@ -375,11 +364,3 @@ def _same_file(descriptor: int, path: Path) -> bool:
         return False
     here = os.fstat(descriptor)
     return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
