@@ -19,7 +19,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from launcher.errors import AgentFailed, ChannelError
+from launcher.errors import AgentFailed, ChannelError, DeadlinePassed
 from launcher.lines import NOISE_KEPT, SEND_DEADLINE, LineChannel
 from providers.base import Framing
 from providers.errors import RequestRefused
@@ -108,7 +108,7 @@ class JsonLinesChannel(LineChannel):
         super().send_line(line, deadline=deadline)
 
     def receive(self, *, deadline: float) -> JsonObject:
-        """Return the next JSON line."""
+        """Return the next JSON line; raise DeadlinePassed where none comes in time."""
         message: JsonObject = self._next(deadline)
         return message
 
@@ -240,7 +240,7 @@ class JsonRpcChannel(JsonLinesChannel):
                     raise self._end_error(self._ended)
                 left = until - time.monotonic()
                 if left <= 0:
-                    raise ChannelError(
+                    raise DeadlinePassed(
                         f"no answer to {method} within {deadline:g} s; "
                         f"the end of the agent's stderr:\n{self._process.stderr_tail()}"
                     )

@@ -3,7 +3,8 @@
 LaunchError
 ├── AgentNotFound       the agent's command was not found, or the target cannot run it
 ├── AgentFailed         the agent ended, or broke off its channel, before it was ready
-├── ChannelError        a broken frame, an error answer, or a deadline that passed
+├── ChannelError        a broken frame, an error answer, or a channel that there is not
+│   └── DeadlinePassed  nothing came, or was taken, in time; the channel may go on
 ├── MemoryNotIsolated   native memory could not be confirmed off (wraps the provider's error)
 ├── MemoryRequired      the launch demands memory, and would be without
 ├── CommandNotUsable    the agent-side command cannot be found or run by the target
@@ -42,9 +43,15 @@ class AgentFailed(LaunchError):
 
 
 class ChannelError(LaunchError):
-    """The channel carried a broken frame or an error answer, or a deadline passed."""
+    """The channel carried a broken frame or an error answer, or there is none of that kind."""
 
     code = "channel"
+
+
+class DeadlinePassed(ChannelError):
+    """Nothing came, or nothing was taken, before a deadline; the agent may still be at work."""
+
+    code = "deadline_passed"
 
 
 class MemoryNotIsolated(LaunchError):

@@ -21,16 +21,24 @@ if TYPE_CHECKING:
 
 
 class EventKind(StrEnum):
-    """LAUNCHED and ENDED come once for each run; FAILED instead of both."""
+    """LAUNCHED and ENDED come once for each run; FAILED instead of both.
+
+    REFUSED: a resume that never began, and left the session as it was; it may be running.
+    """
 
     LAUNCHED = "launched"
     FAILED = "failed"
+    REFUSED = "refused"
     ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One event. LAUNCHED has `report`, ENDED has `status`, FAILED has `code` and `message`."""
+    """One event.
+
+    LAUNCHED has `report`, ENDED has `status`, FAILED and REFUSED have `code` and `message`.
+    `session` of FAILED is the one whose record says so, empty where the launch came to none.
+    """
 
     kind: EventKind
     session: str

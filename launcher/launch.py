@@ -48,6 +48,8 @@ from materializer.provision import Copy, provide
 from providers.base import Confirmed, Framing, Mode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from launcher.beside import Server
     from launcher.host import Host
     from launcher.memory import Memory
@@ -62,16 +64,20 @@ STDIO: Final = {
 }
 
 
-def launch(request: LaunchRequest, host: Host) -> Run:
+def launch(
+    request: LaunchRequest, host: Host, *, began: Callable[[str], None] = lambda _: None
+) -> Run:
     """Start, or resume, an agent and return its run, with the report of what was established.
 
     Raises LaunchError, ProviderError, MaterializeError or HubError. Nothing of a failed launch is
-    left but its session record, in the state `failed`, with the reason.
+    left but its session record, in the state `failed`, with the reason. `began` hears the session's
+    id as soon as this run has it: a failure before that leaves every session as it was.
     """
     sessions = SessionStore(host.home)
     subject = find_subject(request, host, sessions)
     with contextlib.ExitStack() as undo:
         attempt = claim(request, subject, host, undo)
+        began(attempt.record.id)
         undo.push(functools.partial(write_failure, sessions, attempt.record))
         return _carry(attempt, sessions, undo)
 

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from launcher.errors import AgentFailed, ChannelError
+from launcher.errors import AgentFailed, ChannelError, DeadlinePassed
 from providers.errors import Silence
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ ENDING_GRACE: Final = 1.0
 """Seconds given to a process whose stdout ended, so that its stderr is complete in the error."""
 
 
-class SilenceError(Silence, ChannelError):
+class SilenceError(Silence, DeadlinePassed):
     """Nothing came within the deadline."""
 
-    code = ChannelError.code
+    code = DeadlinePassed.code
 
 
 class LineChannel:
@@ -73,13 +73,13 @@ class LineChannel:
         return self._ended is not None
 
     def send_line(self, line: str, *, deadline: float = SEND_DEADLINE) -> None:
-        """Send one line; raise ChannelError if the agent does not take it in time."""
+        """Send one line; raise DeadlinePassed if the agent does not take it in time."""
         if "\n" in line:
             raise ChannelError("a line to send cannot hold a line end")
         self._write(line.encode("utf-8", "surrogatepass") + b"\n", deadline)
 
     def receive_line(self, *, deadline: float) -> str:
-        """Return the next line without its end."""
+        """Return the next line without its end; raise DeadlinePassed where none comes in time."""
         return str(self._next(deadline))
 
     # --- for the kinds of channel ---
@@ -130,7 +130,7 @@ class LineChannel:
     def _write(self, data: bytes, deadline: float) -> None:
         until = time.monotonic() + deadline
         if not self._sending.acquire(timeout=max(0.0, deadline)):
-            raise ChannelError(f"another message was not taken within {deadline:g} s")
+            raise DeadlinePassed(f"another message was not taken within {deadline:g} s")
         try:
             self._write_until(memoryview(data), until)
         except OSError as error:
@@ -151,7 +151,7 @@ class LineChannel:
         reason = f"the agent took {size - len(view)} of {size} bytes in time"
         if len(view) < size:
             self._broken(reason)  # half a message is out
-        raise ChannelError(reason)
+        raise DeadlinePassed(reason)
 
     # --- the reading thread ---
 

@@ -66,7 +66,7 @@ class LaunchReport:
         """Return the report for people, a line each."""
         lines = [
             f"session   {self.session}{' (resumed)' if self.resumed else ''}",
-            f"agent     {self.provider} {self.agent_version}, {self.mode}",
+            f"agent     {' '.join(filter(None, (self.provider, self.agent_version)))}, {self.mode}",
             f"memory    {self.binding or f'none: {self.unbound}'}",
         ]
         if self.binding is not None:
@@ -77,7 +77,8 @@ class LaunchReport:
             )
         if self.isolation != "none":
             lines.append(f"isolation {self.isolation}")
-        lines.extend(f"missing   {name}" for name in self.missing)
+        said = self.unbound or ""  # where the lack is why there is no memory
+        lines.extend(f"missing   {name}" for name in self.missing if name not in said)
         lines.extend(f"warning   {text}" for text in self.warnings)
         return "\n".join(lines)
 

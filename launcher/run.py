@@ -53,6 +53,11 @@ class Run:
         return self._channel
 
     @property
+    def noise(self) -> tuple[str, ...]:
+        """Return the lines that the channel skipped, shortened; none where there is no channel."""
+        return () if self._channel is None else self._channel.noise
+
+    @property
     def lines(self) -> LineChannel:
         """Return the channel of plain lines; raise ChannelError if there is none."""
         if self._channel is None or isinstance(self._channel, JsonLinesChannel):

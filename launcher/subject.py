@@ -13,7 +13,7 @@ from launcher.agents import VersionCache, find_agent
 from launcher.environment import RelocatedHome, base_environment
 from launcher.errors import AgentNotFound, BadRequest
 from launcher.foreign import held
-from providers.base import NativeResume
+from providers.base import Mode, NativeResume
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +54,7 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
 
     Raises UnknownProvider, SessionNotFound, BadRequest, AgentNotFound, IdentityRefused.
     """
+    _check_kinds(request)
     stored = None if request.session is None else sessions.load(request.session)
     provider = host.providers.load(request.provider or (stored.provider if stored else ""))
     _check(request, stored, provider)
@@ -68,12 +69,13 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
     home = private or (identity.home if identity else request.environment.get("HOME", ""))
     if not home:
         message = "HOME is not set, and the agents keep their files there: set HOME"
+        if os.environ.get("HOME"):
+            message = "LaunchRequest.environment has no HOME; pass dict(os.environ)"
         raise BadRequest(message)
     command, arguments = _command(request, provider)
-    cwd = str(request.cwd or (stored.cwd if stored else "") or (home if user else os.getcwd()))  # noqa: PTH109  # a string is wanted
-    if not os.path.isabs(cwd):  # noqa: PTH117  # same
-        message = f"the folder {cwd} is not an absolute path"
-        raise BadRequest(message)
+    cwd = str(request.cwd or (stored.cwd if stored else "") or (home if user else _here()))
+    if cwd != home:  # which may have to be made first
+        _check_folder(cwd, identity)
     environment = base_environment(
         request.environment,
         cwd=cwd,
@@ -147,6 +149,53 @@ def _relocated(
         shell=account.pw_shell,
         path=request.environment.get("PATH"),
     )
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109  # a string is wanted
+    except FileNotFoundError as error:
+        message = "the current folder was deleted; name another one to start the agent in (cwd)"
+        raise BadRequest(message) from error
+
+
+def _check_folder(cwd: str, identity: Identity | None) -> None:
+    """Refuse a folder that the agent could not start in."""
+    wrong = ""
+    if not os.path.isabs(cwd):  # noqa: PTH117  # a string is wanted
+        wrong = "is not an absolute path"
+    elif identity is not None:
+        from materializer.trial import run as run_trial  # noqa: PLC0415
+
+        trial = run_trial(("/bin/true",), identity=identity, environment={}, cwd=cwd)
+        said = trial.stderr.decode(errors="replace").strip()
+        start = f"amux: {cwd}: "
+        if said.startswith(start):
+            wrong = f"cannot be entered by user {identity.user} ({said.removeprefix(start)})"
+    elif not os.path.isdir(cwd):  # noqa: PTH112  # same
+        wrong = "is not there" if not os.path.lexists(cwd) else "is no folder"
+    elif not os.access(cwd, os.X_OK):
+        wrong = "cannot be entered by your account"
+    if wrong:
+        message = f"the folder {cwd} {wrong}; name another one to start the agent in (cwd)"
+        raise BadRequest(message)
+
+
+def _check_kinds(request: LaunchRequest) -> None:
+    """Refuse a text where several are wanted: Python would take it letter by letter."""
+    for name in ("arguments", "pass_names", "provide"):
+        value = getattr(request, name)
+        if not isinstance(value, (tuple, list)):
+            kind = type(value).__name__
+            message = f"LaunchRequest.{name} must be a tuple, such as ('-v',), not {kind}"
+            raise BadRequest(message)
+    if not all(isinstance(word, str) for word in (*request.arguments, *request.pass_names)):
+        message = "LaunchRequest.arguments and pass_names must hold texts only"
+        raise BadRequest(message)
+    mode: object = request.mode
+    if not isinstance(mode, Mode):
+        message = f"LaunchRequest.mode must be a Mode, such as Mode.STREAM, not {mode!r}"
+        raise BadRequest(message)
 
 
 def _check(request: LaunchRequest, stored: SessionRecord | None, provider: Provider) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from launcher.channel import ServerRequestHandler
+    from launcher.channel import JsonLinesChannel, ServerRequestHandler
     from launcher.report import LaunchReport
     from launcher.run import Run
     from launcher.terminal import Terminal
@@ -89,6 +89,16 @@ class Session:
     def receive(self, *, deadline: float) -> JsonObject:
         """Return the next JSON line that is not an answer to a request."""
         return self._run.channel.receive(deadline=deadline)
+
+    @property
+    def channel(self) -> JsonLinesChannel:
+        """Return the structured channel; raise ChannelError in a mode that has none."""
+        return self._run.channel
+
+    @property
+    def noise(self) -> tuple[str, ...]:
+        """Return the lines of the agent's stdout that were skipped, shortened."""
+        return self._run.noise
 
     def send_line(self, line: str) -> None:
         """Send one line of text, to an agent without a structured channel."""
@@ -175,12 +185,14 @@ class Supervisor:
         """Start an agent; raise LaunchError, ProviderError, MaterializeError or HubError."""
         if self._closed:
             raise BadRequest(CLOSED)
+        begun: list[str] = []
         try:
-            run = launch(request, self._host)
+            run = launch(request, self._host, began=begun.append)
         except Exception as error:
+            refused = request.session is not None and not begun
             self._announcer.tell(
-                EventKind.FAILED,
-                request.session or "",
+                EventKind.REFUSED if refused else EventKind.FAILED,
+                begun[0] if begun else request.session or "",
                 code=getattr(error, "code", LaunchError.code),
                 message=str(error),
             )

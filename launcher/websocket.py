@@ -18,7 +18,7 @@ from websockets.exceptions import InvalidHandshake, WebSocketException
 from websockets.sync.client import ClientConnection, unix_connect
 
 from launcher.channel import JsonRpcChannel, ServerRequestHandler, refuse
-from launcher.errors import AgentFailed, ChannelError
+from launcher.errors import AgentFailed, ChannelError, DeadlinePassed
 from launcher.lines import ENDING_GRACE, FRAME_LIMIT
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class WebSocketChannel(JsonRpcChannel):
 
     def _write(self, data: bytes, deadline: float) -> None:
         if not self._sending.acquire(timeout=max(0.0, deadline)):
-            raise ChannelError(f"another message was not taken within {deadline:g} s")
+            raise DeadlinePassed(f"another message was not taken within {deadline:g} s")
         try:
             self._connection.send(data.decode())
         except (OSError, WebSocketException) as error:
@@ -115,7 +115,7 @@ def connect(
                 stderr=process.stderr_tail(),
             )
         if time.monotonic() >= until:
-            raise ChannelError(f"the agent's server did not listen on {path} in {deadline:g} s")
+            raise DeadlinePassed(f"the agent's server did not listen on {path} in {deadline:g} s")
         process.wait(POLL_SECONDS)
 
 

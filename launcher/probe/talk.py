@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from launcher.errors import ChannelError
+from launcher.errors import ChannelError, DeadlinePassed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +92,7 @@ def _left(end: float) -> float:
     left = end - time.monotonic()
     if left <= 0:
         message = "the turn did not end in time"
-        raise ChannelError(message)
+        raise DeadlinePassed(message)
     return left
 
 

@@ -501,3 +501,17 @@ def test_an_unusable_account_fails_before_anything_is_made(host: Host, place: Pa
         start(host, program, user="root", principal="ann")
     assert sessions.list().records == before
     assert list(host.runs.iterdir()) == []
+
+
+@pytest.fixture(name="closed")
+def _closed(tmp_path: Path) -> Path:
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def test_a_folder_that_the_target_cannot_enter_is_refused_by_its_name(
+    host: Host, alice: Account, place: Path, closed: Path
+) -> None:
+    with pytest.raises(BadRequest, match=rf"{closed} cannot be entered by user {alice.name}"):
+        start(host, scripted(place, PYTHON, ""), user=alice.name, principal="ann", cwd=closed)

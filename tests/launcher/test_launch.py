@@ -117,6 +117,38 @@ def test_when_a_run_ends_its_credential_folder_and_record_are_settled(
         hub.get(GetRequest(path="MEMORY.md"))
 
 
+def test_a_folder_that_the_agent_could_not_start_in_is_refused_by_its_name(
+    scripted: Host, ask: Callable[..., LaunchRequest], tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for folder, wrong in (
+        (tmp_path / "nowhere", "is not there"),
+        (file, "is no folder"),
+        (Path("here"), "is not an absolute path"),
+    ):
+        with pytest.raises(BadRequest, match=f"the folder {folder} {wrong}"):
+            launch(ask(cwd=folder), scripted)
+    assert SessionStore(scripted.home).list().records == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"arguments": "cat"}, "LaunchRequest.arguments must be a tuple"),
+        ({"arguments": (1,)}, "texts only"),
+        ({"pass_names": "TOKEN"}, "LaunchRequest.pass_names must be a tuple"),
+        ({"mode": "stream"}, "must be a Mode"),
+        ({"environment": {}}, r"LaunchRequest.environment has no HOME; pass dict\(os.environ\)"),
+    ],
+)
+def test_a_request_of_the_wrong_kinds_is_refused_by_the_fields_name(
+    scripted: Host, ask: Callable[..., LaunchRequest], changes: dict[str, object], told: str
+) -> None:
+    with pytest.raises(BadRequest, match=told):
+        launch(ask(**changes), scripted)
+
+
 def test_an_agent_that_does_not_say_off_is_stopped_and_its_answer_is_in_the_error(
     scripted: Host, ask: Callable[..., LaunchRequest]
 ) -> None:
@@ -250,7 +282,7 @@ def test_a_generic_command_launches_and_the_report_names_what_is_missing(
         ({"options": {"speed": "9"}}, "has no option 'speed'; it has: answer"),
         ({"user": "nobody", "private_home": Path("/x")}, "exclude each other"),
         ({"cwd": Path("somewhere")}, "not an absolute path"),
-        ({"environment": {"PATH": "/usr/bin"}}, "HOME is not set"),
+        ({"environment": {"PATH": "/usr/bin"}}, "has no HOME"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused_before_anything_is_made(
@@ -370,3 +402,11 @@ def test_a_child_names_its_parent_and_gets_its_own_principal_not_the_parents(
     assert run.report.binding not in {None, "global", "principal:alice"}
     record = SessionStore(scripted.home).load(run.report.session)
     assert (record.kind, record.parent) == ("task", parent.report.session)
+
+
+def test_a_process_that_has_no_home_itself_is_told_to_set_one(
+    scripted: Host, ask: Callable[..., LaunchRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOME")
+    with pytest.raises(BadRequest, match="HOME is not set"):
+        launch(ask(environment={}), scripted)

@@ -12,19 +12,35 @@ import sys
 import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from launcher.errors import AgentNotFound, BadRequest, ChannelError, SessionNotFound
+from fixtures.scripted_provider import (
+    ScriptedProvider,
+    install_scripted_agent,
+    scripted_registry,
+)
+from launcher import supervisor as supervision
+from launcher.errors import (
+    AgentNotFound,
+    BadRequest,
+    ChannelError,
+    DeadlinePassed,
+    SessionNotFound,
+    SessionRunning,
+)
 from launcher.events import EventKind
+from launcher.host import this_host
 from launcher.processes import ProcessKey, alive, find_marked, start_time
 from launcher.request import LaunchRequest
 from launcher.sessions import State
 from launcher.spawn import ExitStatus
 from launcher.supervisor import Session, Supervisor
 from providers.base import Mode
+from providers.errors import ProviderFailed
 from tests.launcher.agents_at_work import (
     COMMAND,
     DEADLINE,
@@ -51,9 +67,20 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def supervisor(environ: dict[str, str]) -> Iterator[Supervisor]:
+def supervisor(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
+    monkeypatch.setattr(
+        supervision,
+        "this_host",
+        lambda names: replace(this_host(names), providers=scripted_registry()),
+    )
     with Supervisor(environ=environ) as one:
         yield one
+
+
+@pytest.fixture
+def scripted(environ: dict[str, str], tmp_path: Path) -> LaunchRequest:
+    agent = install_scripted_agent(tmp_path / "bin")
+    return LaunchRequest(provider="scripted", environment=environ, executable=agent, cwd=tmp_path)
 
 
 def request(environ: dict[str, str], *arguments: str, mode: Mode = Mode.STREAM) -> LaunchRequest:
@@ -127,6 +154,70 @@ def test_events_carry_the_report_and_the_exit_status_or_signal(
         assert (failed.kind, failed.code) == (EventKind.FAILED, "agent_not_found")
     assert events.next(0) is None
     assert list(events) == []
+
+
+def test_a_refused_resume_is_not_told_as_a_failure_of_the_living_session(
+    supervisor: Supervisor, scripted: LaunchRequest
+) -> None:
+    with supervisor.watch() as events:
+        session = supervisor.launch(scripted)
+        assert events.next(DEADLINE) is not None
+        again = LaunchRequest(environment=scripted.environment, executable=scripted.executable)
+        with pytest.raises(SessionRunning):
+            supervisor.resume(session.id, again)
+        refused = events.next(DEADLINE)
+        assert refused is not None
+        assert (refused.kind, refused.session, refused.code) == (
+            EventKind.REFUSED,
+            session.id,
+            "session_running",
+        )
+        assert refused.as_json()["event"] == "refused"
+        assert session.status is None
+
+
+def test_a_launch_that_fails_after_it_began_names_the_session_whose_record_says_so(
+    supervisor: Supervisor, scripted: LaunchRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with supervisor.watch() as events:
+        monkeypatch.setattr(ScriptedProvider, "plan", lambda *_: None)
+        with pytest.raises(ProviderFailed):
+            supervisor.launch(scripted)
+        failed = events.next(DEADLINE)
+    assert failed is not None
+    assert failed.kind is EventKind.FAILED
+    assert supervisor.record(failed.session).state is State.FAILED
+
+
+def test_a_deadline_that_passes_is_told_apart_from_a_broken_channel(
+    supervisor: Supervisor, environ: dict[str, str]
+) -> None:
+    session = supervisor.launch(request(environ, "--plain"))
+    with pytest.raises(DeadlinePassed) as caught:
+        session.receive_line(deadline=0.01)
+    assert caught.value.code == "deadline_passed"
+    session.send_line("still there")
+    assert session.receive_line(deadline=DEADLINE) == "> still there"
+
+
+def test_the_channel_and_its_noise_are_the_sessions(
+    supervisor: Supervisor, scripted: LaunchRequest
+) -> None:
+    session = supervisor.launch(replace(scripted, arguments=("--banner", "welcome")))
+    session.channel.send({"hello": 1})
+    assert session.receive(deadline=DEADLINE) == {"echo": {"hello": 1}}
+    assert session.noise == ("welcome",)
+
+
+def test_a_report_for_people_says_each_lack_once_and_no_empty_version(
+    supervisor: Supervisor, environ: dict[str, str]
+) -> None:
+    report = supervisor.launch(request(environ, "--plain")).report
+    lacking = ", ".join(report.missing)
+    text = replace(report, unbound=f"generic lacks: {lacking}").as_text()
+    assert "agent     generic, stream" in text
+    assert text.count("memory protocol") == 1
+    assert "missing   memory protocol" in replace(report, unbound="memory is off").as_text()
 
 
 def test_a_terminal_agent_is_driven_with_pexpect(
