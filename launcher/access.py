@@ -71,10 +71,22 @@ def check_unbound(subject: Subject, request: LaunchRequest, host: Host) -> None:
 
 
 def _refuse_another(principal: str, own: str | None, host: Host) -> None:
-    if principal != own:
+    if principal == own:
+        return
+    from hub.enrolment import remote_connection  # noqa: PLC0415  # only where it is refused
+
+    remote = remote_connection(host.home)
+    if own is None and remote is not None:
+        message = (
+            f"this home has no user credential of the Hub at {remote.url} that says which "
+            "Principal your own account serves; let the Hub's operator run amux credential issue "
+            f"--principal {principal}, then here once more, with that token: amux hub connect "
+            f"{remote.url} --token-file FILE; or give the launch an account with --user"
+        )
+    else:
         message = (
             f"this launch for Principal {principal} would run as your own account, which "
             f"serves {own or 'no Principal'} and can read {host.home}; give it an account with "
             "--user, or accept weak isolation with --private-home"
         )
-        raise IsolationRefused(message)
+    raise IsolationRefused(message)

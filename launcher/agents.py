@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hub.atomicfile import replace_file
 from launcher.errors import AgentNotFound
 
 if TYPE_CHECKING:
@@ -126,9 +127,7 @@ class VersionCache:
 
     def _save(self, known: dict[str, str]) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = self.path.with_name(f".{self.path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-        fresh.write_text(json.dumps(known, indent=1))
-        fresh.replace(self.path)
+        replace_file(self.path, json.dumps(known, indent=1).encode())
 
 
 def version_in(printed: str) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from hub.bindings import PRINCIPAL_PREFIX
 from hub.client import HubClient
 from hub.connection import connection_path, load_connection
-from hub.errors import MemoryDisabled
+from hub.errors import HomeRefused, MemoryDisabled
 from hub.unixsocket import connect
 
 if TYPE_CHECKING:
@@ -24,7 +24,22 @@ CONNECT_SECONDS: Final = 2.0
 def hub_client(host: Host) -> HubClient:
     """Return a client with the Runtime's credential, for a Hub that runs already."""
     path = connection_path(host.home, "runtime")
+    if not path.exists():
+        _refuse_without_runtime(host)
     return HubClient.from_file(path, seconds=HUB_SECONDS)
+
+
+def _refuse_without_runtime(host: Host) -> None:
+    """Raise HomeRefused for a home that knows a remote Hub, and not as a Runtime."""
+    from hub.enrolment import remote_connection  # noqa: PLC0415  # seldom needed
+
+    remote = remote_connection(host.home)
+    if remote is not None:
+        raise HomeRefused(
+            f"this home has no runtime credential of the Hub at {remote.url}, and a launch needs "
+            "one; let the Hub's operator run amux credential issue --kind runtime --principal ID, "
+            f"then here: amux hub connect {remote.url} --token-file FILE"
+        )
 
 
 def open_hub(request: LaunchRequest, host: Host) -> HubClient:

@@ -16,6 +16,7 @@ from launcher.binding import Lease, Unbound
 if TYPE_CHECKING:
     from launcher.attempt import Attempt
     from launcher.memory import Memory
+    from launcher.request import LaunchRequest
     from providers.base import Confirmed, Evidence, LaunchPlan
 
 SCHEMA: Final = 1
@@ -124,8 +125,22 @@ def established(
         isolation=isolation,
         missing=subject.provider.capabilities.missing,
         warnings=tuple(
-            text for text in (notice, *remarks, *plan.warnings, *confirmed.warnings) if text
+            text
+            for text in (
+                notice,
+                *remarks,
+                *_not_set(attempt.request),
+                *plan.warnings,
+                *confirmed.warnings,
+            )
+            if text
         ),
         command=subject.command.argv,
         cwd=subject.cwd,
     )
+
+
+def _not_set(request: LaunchRequest) -> tuple[str, ...]:
+    """Return a warning for each variable that was to be let in and is not there."""
+    absent = dict.fromkeys(name for name in request.pass_names if name not in request.environment)
+    return tuple(f"--env {name}: not set in this environment" for name in absent)

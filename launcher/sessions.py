@@ -32,6 +32,8 @@ LOCK_WAIT: Final = 0.5
 """Seconds to wait for a session's lock: somebody may only be looking."""
 TEMPORARY_AGE: Final = 3600.0
 """Seconds after which a temporary file is nobody's any more."""
+NAMED: Final = 5
+"""How many of the sessions that a short id could mean are named."""
 IDENTIFIER: Final = re.compile(r"[a-z0-9]{4,64}")
 
 
@@ -244,6 +246,21 @@ class SessionStore:
         if record.id != session:
             raise SessionDamaged(f"{path} holds the record of {record.id}")
         return record
+
+    def find(self, session: str) -> str:
+        """Return the id that is `session` or, of all ids, alone begins with it.
+
+        Raises SessionNotFound, and BadRequest where several begin so.
+        """
+        if self._path(session).exists():
+            return session
+        found = sorted(path.stem for path in self.folder.glob(f"{session}*.toml"))
+        if not found:
+            raise SessionNotFound(f"there is no session {session}; `amux sessions list` shows them")
+        if len(found) > 1:
+            shown = ", ".join(found[:NAMED]) + (", …" if len(found) > NAMED else "")
+            raise BadRequest(f"{len(found)} sessions begin with {session}: {shown}")
+        return found[0]
 
     def list(self) -> Listing:
         """Return all records, newest first, and what could not be read."""

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from hub.errors import IdentityRefused
-from hub.home import open_home
 from hub.identity import Registry, open_identity
-from launcher.cli.refusal import refusals
+from launcher.cli.refusal import open_local_home, refusals
 
 if TYPE_CHECKING:
     from hub.identity import Credential, Kind
@@ -49,7 +48,7 @@ def issue(  # click passes each option
 ) -> None:
     """Make a credential and print it, this once, on stdout."""
     with refusals():
-        registry = open_identity(open_home(os.environ))
+        registry = open_identity(open_local_home(os.environ))
         principals = tuple(_resolve(registry, name) for name in names)
         _check(kind, principals, any_principal=any_principal)
         token = registry.credentials.issue(
@@ -68,7 +67,7 @@ def issue(  # click passes each option
 def list_credentials(*, as_json: bool) -> None:
     """List every credential without its secret."""
     with refusals():
-        known = open_identity(open_home(os.environ)).credentials.current()
+        known = open_identity(open_local_home(os.environ)).credentials.current()
     found = sorted(known.values(), key=lambda credential: (credential.created, credential.id))
     if as_json:
         click.echo(json.dumps([_row(one) for one in found], indent=1, ensure_ascii=False))
@@ -84,9 +83,12 @@ def list_credentials(*, as_json: bool) -> None:
 @command.command()
 @click.argument("credential")
 def revoke(credential: str) -> None:
-    """End CREDENTIAL (the id that list shows) at once, and the launches that it opened."""
+    """End a credential and its launches at once.
+
+    CREDENTIAL is the id that `amux credential list` shows.
+    """
     with refusals():
-        open_identity(open_home(os.environ)).credentials.revoke(credential)
+        open_identity(open_local_home(os.environ)).credentials.revoke(credential)
     click.echo(f"Revoked {credential}.")
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -15,9 +16,14 @@ from hub.connection import Connection
 from hub.enrolment import connect as enrol
 from hub.enrolment import disconnect as leave
 from hub.enrolment import enrol_local, remote_connection
+from hub.errors import Unavailable
 from hub.home import open_home
 from hub.local import HubStatus, hub_status, stop_hub
-from launcher.cli.refusal import refusals
+from launcher.cli.refusal import refusals, served_elsewhere
+
+NOT_RUNNING: Final = 3
+REFUSED_STATUS: Final = 78
+"""The status of a Hub whose start has to be mended first."""
 
 
 @click.group()
@@ -27,9 +33,16 @@ def command() -> None:
 
 @command.command()
 def serve() -> None:
-    """Serve in the foreground, logging to stderr, until SIGTERM or Ctrl-C."""
+    """Serve in the foreground.
+
+    Logs to stderr, until SIGTERM or Ctrl-C.
+    """
     with refusals():
         home = open_home(os.environ)
+        remote = remote_connection(home)
+    if remote is not None:
+        click.echo(f"amux: {served_elsewhere(remote)}", err=True)
+        sys.exit(REFUSED_STATUS)
     environ = {**os.environ, "AMUX_HOME": str(home)}
     os.execve(sys.executable, [sys.executable, "-P", "-m", "hub.server"], environ)  # noqa: S606  # the Hub itself, no shell
 
@@ -38,17 +51,19 @@ def serve() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def status(ctx: click.Context, *, as_json: bool) -> None:
-    """Say whether the Hub runs, and which settings it runs with; status 3 when it does not."""
+    """Say whether the Hub runs, with which settings.
+
+    The exit status is 3 when it does not run, or a remote one does not answer.
+    """
     with refusals():
         home = open_home(os.environ)
         remote = remote_connection(home)
         if remote is not None:
-            _remote_status(remote, as_json=as_json)
-            return
+            ctx.exit(_remote_status(remote, as_json=as_json))
         found = hub_status(home)
     click.echo(json.dumps(found.as_json(), indent=1) if as_json else _status_text(found))
     if not found.running:
-        ctx.exit(3)
+        ctx.exit(NOT_RUNNING)
 
 
 @command.command()
@@ -74,7 +89,10 @@ def stop() -> None:
     help="PEM file of the authority that signed the Hub's certificate.",
 )
 def connect(url: str, token_file: Path, ca: Path | None) -> None:
-    """Use the Hub at URL (https://HOST:PORT) from now on; the credential is tried first."""
+    """Use the remote Hub at URL from now on.
+
+    URL is https://HOST:PORT. The Hub is asked for its health first, with the credential.
+    """
     token = _read(token_file)
     with refusals():
         home = open_home(os.environ)
@@ -107,9 +125,18 @@ def _read(path: Path) -> str:
         raise click.ClickException(f"cannot read {path}: {type(error).__name__}") from error
 
 
-def _remote_status(connection: Connection, *, as_json: bool) -> None:
-    with HubClient(connection, seconds=10.0) as hub:
-        health = hub.health()
+def _remote_status(connection: Connection, *, as_json: bool) -> int:
+    """Print what the remote Hub says of itself; return the exit status."""
+    try:
+        with HubClient(connection, seconds=10.0) as hub:
+            health = hub.health()
+    except Unavailable as error:
+        if as_json:
+            fields = {"remote": connection.url, "running": False, "reason": error.message}
+            click.echo(json.dumps(fields, indent=1))
+        else:
+            click.echo(f"The Hub at {connection.url} does not answer: {error.message}")
+        return NOT_RUNNING
     fields = {
         "remote": connection.url,
         "version": health.version,
@@ -118,9 +145,10 @@ def _remote_status(connection: Connection, *, as_json: bool) -> None:
     }
     if as_json:
         click.echo(json.dumps(fields, indent=1))
-        return
-    for name, value in fields.items():
-        click.echo(f"{name:9} {value}")
+    else:
+        for name, value in fields.items():
+            click.echo(f"{name:9} {value}")
+    return 0
 
 
 def _status_text(found: HubStatus) -> str:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from hub import config
+from hub.enrolment import remote_connection
 from hub.errors import HubError
 from launcher.errors import LaunchError
 from launcher.foreground import Foreground, window_size
@@ -18,6 +20,7 @@ from launcher.host import this_host
 from launcher.launch import launch
 from launcher.reconcile import recover
 from launcher.request import LaunchRequest, Provision
+from launcher.sessions import SessionStore
 from materializer.errors import MaterializeError
 from providers.base import Mode
 from providers.errors import ProviderError
@@ -25,6 +28,7 @@ from providers.errors import ProviderError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from launcher.host import Host
     from launcher.run import Run
 
 FAILED: Final = 125
@@ -93,7 +97,7 @@ def _launch_options(decorated: Decorated) -> Decorated:
                 is_eager=True,
                 expose_value=False,
                 callback=_short_form,
-                help="Switch off every hook of the agent: --option without-hooks.",
+                help="Codex only: switch off every hook of it (--option without-hooks).",
             ),
             click.option(
                 "--require-memory", is_flag=True, help="Fail (125) rather than start without it."
@@ -144,14 +148,14 @@ def command(  # noqa: PLR0913  # one parameter an option
     as_json: bool,
     arguments: tuple[str, ...],
 ) -> None:
-    r"""Start PROVIDER's agent with its memory bound; its own ARGUMENTS follow after `--`.
+    """Start PROVIDER's agent with its memory bound; its own ARGUMENTS follow after `--`.
 
     \b
     amux launch claude -- -p "What did we decide about the release?"
     amux launch codex --principal alice
 
     Ends with the agent's own exit status (128 + n for signal n), or 125 when amux failed.
-    """
+    """  # noqa: D301  # click wants the backspace character itself
     request = LaunchRequest(
         provider=provider,
         principal=principal,
@@ -186,7 +190,10 @@ def resume(  # noqa: PLR0913  # one parameter an option
     as_json: bool,
     arguments: tuple[str, ...],
 ) -> None:
-    """Continue SESSION with the binding and exactly the text that it was started with."""
+    """Continue SESSION with the binding and exactly the text that it was started with.
+
+    SESSION is an id that `amux sessions list` shows, or the first characters of one.
+    """
     request = LaunchRequest(
         session=session,
         fork=fork,
@@ -216,8 +223,10 @@ def _foreground(request: LaunchRequest, *, as_json: bool) -> None:
         with Foreground() as place:
             host = this_host(os.environ)
             recover(host)
+            if request.session is not None:
+                request = replace(request, session=SessionStore(host.home).find(request.session))
             with launch(request, host) as run:
-                _tell(run, as_json=as_json)
+                _tell(run, host, as_json=as_json)
                 status = place.serve(run.process)
     except (LaunchError, ProviderError, MaterializeError, HubError) as error:
         _refuse(error, as_json=as_json)
@@ -229,15 +238,20 @@ def _foreground(request: LaunchRequest, *, as_json: bool) -> None:
     sys.exit(status.shell)
 
 
-def _tell(run: Run, *, as_json: bool) -> None:
+def _tell(run: Run, host: Host, *, as_json: bool) -> None:
     """Say what was established: all of it as JSON, to people only what they should look at."""
     if as_json:
         _event("launched", report=run.report.as_json())
         return
     for text in run.report.warnings:
         click.echo(f"amux: warning: {text}", err=True)
-    for text in run.report.missing:
-        click.echo(f"amux: {run.report.provider} lacks: {text}", err=True)
+    if run.report.missing and _memory_on(host):
+        click.echo(f"amux: {run.report.provider} lacks: {'; '.join(run.report.missing)}", err=True)
+
+
+def _memory_on(host: Host) -> bool:
+    """Say whether there is a memory that an agent could lack; a remote Hub has its own switch."""
+    return remote_connection(host.home) is not None or config.load(host.home).memory_enabled
 
 
 def _refuse(error: Exception, *, as_json: bool) -> None:

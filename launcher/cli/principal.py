@@ -7,9 +7,8 @@ import os
 
 import click
 
-from hub.home import open_home
 from hub.identity import open_identity
-from launcher.cli.refusal import refusals
+from launcher.cli.refusal import open_local_home, refusals
 
 
 @click.group()
@@ -23,7 +22,7 @@ def command() -> None:
 def add(principal: str, aliases: tuple[str, ...]) -> None:
     """Add PRINCIPAL, the identity that memory belongs to."""
     with refusals():
-        open_identity(open_home(os.environ)).principals.add(principal, aliases)
+        open_identity(open_local_home(os.environ)).principals.add(principal, aliases)
     click.echo(f"Added {principal}.")
 
 
@@ -33,7 +32,7 @@ def add(principal: str, aliases: tuple[str, ...]) -> None:
 def alias(principal: str, alias: str) -> None:
     """Let ALIAS (a CLI name, a chat account) name PRINCIPAL as well."""
     with refusals():
-        open_identity(open_home(os.environ)).principals.add_alias(principal, alias)
+        open_identity(open_local_home(os.environ)).principals.add_alias(principal, alias)
     click.echo(f"{alias} names {principal}.")
 
 
@@ -42,7 +41,7 @@ def alias(principal: str, alias: str) -> None:
 def list_principals(*, as_json: bool) -> None:
     """List every Principal with its aliases."""
     with refusals():
-        known = open_identity(open_home(os.environ)).principals.current()
+        known = open_identity(open_local_home(os.environ)).principals.current()
     found = sorted(known.by_id.values(), key=lambda principal: principal.id)
     if as_json:
         rows = [{"id": one.id, "aliases": list(one.aliases)} for one in found]

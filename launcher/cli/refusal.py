@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hub.errors import HubError
+from hub.enrolment import remote_connection
+from hub.errors import HomeRefused, HubError
+from hub.home import open_home
 from launcher.errors import LaunchError
 from materializer.errors import MaterializeError
 from providers.errors import ProviderError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from hub.connection import Connection
 
 
 @contextlib.contextmanager
@@ -25,3 +30,20 @@ def refusals() -> Iterator[None]:
         raise click.ClickException(error.message) from error
     except (LaunchError, MaterializeError, ProviderError) as error:
         raise click.ClickException(str(error)) from error
+
+
+def served_elsewhere(remote: Connection) -> str:
+    """Return why a home that uses a remote Hub does nothing for one of its own."""
+    return (
+        f"this home uses the Hub at {remote.url}, and nothing here asks another; do this on that "
+        "Hub's machine, or first: amux hub disconnect"
+    )
+
+
+def open_local_home(environ: Mapping[str, str]) -> Path:
+    """Return AMUX_HOME, the home of this machine's own Hub; HomeRefused for one that is remote."""
+    home = open_home(environ)
+    remote = remote_connection(home)
+    if remote is not None:
+        raise HomeRefused(served_elsewhere(remote))
+    return home

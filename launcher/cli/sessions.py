@@ -53,18 +53,26 @@ def list_sessions(*, as_json: bool) -> None:
 @click.argument("session")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show(session: str, *, as_json: bool) -> None:
-    """Show one session's record."""
+    """Show one session's record.
+
+    The first characters of its id are enough, four or more.
+    """
     with refusals():
-        record = _open().load(session)
+        store = _open()
+        record = store.load(store.find(session))
     click.echo(json.dumps(_json(record), indent=1) if as_json else record.text().rstrip())
 
 
 @command.command()
 @click.argument("session")
 def stop(session: str) -> None:
-    """End a session's run: TERM, then KILL; nothing that it started survives."""
+    """End a session's run and all that it started.
+
+    TERM first, then KILL.
+    """
     store = _open()
     with refusals():
+        session = store.find(session)
         record = store.load(session)
         if not store.live(session):
             click.echo(f"session {session} does not run ({record.state})")
@@ -87,9 +95,10 @@ def stop(session: str) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would be forgotten.")
 def prune(*, days: float, dry_run: bool) -> None:
-    """Forget old sessions that have ended; they can't be resumed any more.
+    """Forget old sessions that have ended.
 
-    Native conversations and memory stay as they are, and so do damaged records.
+    They can't be resumed any more. Native conversations and memory stay as they are, and so do
+    damaged records.
     """
     store = _open()
     limit = datetime.now(UTC) - timedelta(days=days)
@@ -132,5 +141,5 @@ def _line(record: SessionRecord) -> str:
     elif record.state is State.ENDED and record.exit_code is not None:
         how = f"exit {record.exit_code}"
     memory = record.binding or "no memory"
-    columns = (record.id, record.created[:19], f"{record.provider:<10}", f"{how:<9}")
+    columns = (record.id, f"{record.created[:19]}Z", f"{record.provider:<10}", f"{how:<9}")
     return "  ".join((*columns, f"{memory:<24}", record.cwd))

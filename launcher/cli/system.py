@@ -21,7 +21,10 @@ def command() -> None:
 
 @command.group("config")
 def config_group() -> None:
-    """Read and change `config.toml`; a running Hub takes a change at its next start."""
+    """Read and change the settings.
+
+    They are kept in `config.toml`; a running Hub takes a change at its next start.
+    """
 
 
 @config_group.command("get")

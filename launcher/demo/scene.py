@@ -128,11 +128,12 @@ def run_demo(
 
     `agents` is a folder of `<name>-<version>/node_modules`; None takes the agents on PATH.
     """
+    programs = {step.provider: _executable(agents, step.provider) for step in steps}
     with _stage() as (host, folder):
         rows: list[Row] = []
         for number, step in enumerate(steps, start=1):
             announce(f"[{number}/{len(steps)}] {step.title} …")
-            row = _play(step, host, folder / f"step-{number}", _executable(agents, step.provider))
+            row = _play(step, host, folder / f"step-{number}", programs[step.provider])
             rows.append(row)
             announce(f"[{number}/{len(steps)}] {step.title}: {row.seconds:.1f} s")
         return tuple(rows)
@@ -167,6 +168,12 @@ def _roomy() -> str | None:
 
 def _executable(agents: Path | None, provider: str) -> Path | None:
     if agents is None:
+        if shutil.which(provider) is None:
+            message = (
+                f"no `{provider}` on PATH; install it, or name a folder of installed agents with "
+                "--agents (`make agents` fills fixtures/agents)"
+            )
+            raise DemoFailed(message)
         return None
     wanted = agents / f"{provider}-{PREFERRED.get(provider)}"
     for folder in (wanted, *sorted(agents.glob(f"{provider}-*"))):

@@ -21,10 +21,20 @@ from click.testing import CliRunner
 from fixtures.hubs import HubHome, new_home
 from hub.client import HubClient
 from hub.connection import Connection, connection_path, load_connection
+from hub.enrolment import connect
 from hub.errors import Forbidden, HomeRefused, Unavailable
 from hub.holder import read_holder
 from hub.values import GetRequest, UpsertRequest
+from launcher.access import check_access
+from launcher.agents import AgentCommand
+from launcher.binding import Lease
 from launcher.cli import command
+from launcher.errors import IsolationRefused
+from launcher.host import Host
+from launcher.hublink import hub_client
+from launcher.request import LaunchRequest
+from launcher.subject import Subject
+from providers.generic import GenericProvider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -204,6 +214,75 @@ def test_connect_enrols_a_home_with_the_remote_hub_and_disconnect_goes_back(
     assert json.loads(shown.output)["remote"] == remote.url
     assert "Disconnected" in _amux(mine, "hub", "disconnect").output
     assert not load_connection(connection_path(mine.home, "user")).remote
+
+
+def test_a_home_of_a_remote_hub_does_nothing_for_a_hub_of_its_own(
+    remote: Remote, tmp_path: Path
+) -> None:
+    mine = new_home(tmp_path / "mine")
+    token = remote.hub.registry.credentials.issue("runtime", allowed=None)
+    connect(mine.home, remote.connection(token.text))
+    for words in (["principal", "add", "ann"], ["credential", "issue", "--principal", "ann"]):
+        refused = _amux(mine, *words)
+        assert refused.exit_code == 1
+        assert f"this home uses the Hub at {remote.url}" in refused.output
+        assert "amux hub disconnect" in refused.output
+    assert mine.registry.principals.current().resolve("ann") is None
+    refused = _amux(mine, "hub", "serve")
+    assert refused.exit_code == 78
+    assert f"this home uses the Hub at {remote.url}" in refused.output
+
+
+def test_the_status_of_a_remote_hub_that_is_away_is_3(tmp_path: Path) -> None:
+    mine = new_home(tmp_path / "mine")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"https://127.0.0.1:{free.getsockname()[1]}"
+    connect(mine.home, Connection(url=url, token="amux_user_" + "0" * 16 + "_" + "s" * 43))
+    done = _amux(mine, "hub", "status")
+    assert done.exit_code == 3
+    assert f"The Hub at {url} does not answer" in done.output
+    shown = _amux(mine, "hub", "status", "--json")
+    assert shown.exit_code == 3
+    assert json.loads(shown.output)["running"] is False
+
+
+def test_a_launch_with_a_users_credential_alone_says_which_one_it_needs(
+    remote: Remote, tmp_path: Path
+) -> None:
+    mine = new_home(tmp_path / "mine")
+    token = remote.hub.registry.credentials.issue("user", principal="alice")
+    connect(mine.home, remote.connection(token.text))
+    with pytest.raises(HomeRefused, match=r"needs one; .*--kind runtime .*amux hub connect https:"):
+        hub_client(Host(home=mine.home, runs=tmp_path, environ={}))
+
+
+def test_a_launch_with_a_runtimes_credential_alone_says_that_a_users_tells_whose_it_is(
+    remote: Remote, tmp_path: Path
+) -> None:
+    mine = new_home(tmp_path / "mine")
+    token = remote.hub.registry.credentials.issue("runtime", allowed=None)
+    connect(mine.home, remote.connection(token.text))
+    subject = Subject(
+        provider=GenericProvider(),
+        command=AgentCommand(argv=("/bin/true",), folders=()),
+        version="",
+        identity=None,
+        home=str(tmp_path),
+        cwd=str(tmp_path),
+        environment={},
+        arguments=(),
+        stored=None,
+        resume=None,
+        foreign=None,
+    )
+    lease = Lease(
+        launch="l", binding="principal:alice", principal="alice", token=None, expires_at=None
+    )
+    host = Host(home=mine.home, runs=tmp_path, environ={})
+    with pytest.raises(
+        IsolationRefused, match=r"no user credential .* issue --principal alice, .* hub connect"
+    ):
+        check_access(subject, lease, LaunchRequest(provider="generic"), host)
 
 
 def test_connect_takes_no_token_that_the_hub_does_not_know(remote: Remote, tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ def test_a_version_is_asked_once_for_a_file_and_again_when_it_changes(tmp_path: 
     assert cache.output(command, None, ask) == "agent 1.1.0"
     assert cache.output(command, None, ask) == "agent 1.1.0"
     assert asked == [(sys.executable, str(agent), "--version")]
+    assert cache.path.stat().st_mode & 0o777 == 0o600
     assert cache.output(command, 1000, ask) == "agent 1.2.0", "another account is another trial"
     agent.write_text("another")
     os.utime(agent, ns=(1, 1))

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
 from fixtures.hosts import make_host
+from launcher.cli import command
+from launcher.sessions import SessionRecord, SessionStore
 
 if TYPE_CHECKING:
     from launcher.host import Host
@@ -140,3 +143,53 @@ def test_help_lists_every_command_and_imports_none_of_them(off_host: Host) -> No
     assert done.returncode == 0
     for name in ("launch", "resume", "sessions", "hub", "memory", "mcp", "demo", "probe"):
         assert f"  {name} " in done.stdout
+
+
+@pytest.mark.parametrize("words", [(), ("system",), ("sessions",), ("hub",), ("credential",)])
+def test_no_line_of_help_is_cut_off_and_no_markup_is_shown(words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(command, [*words, "--help"], terminal_width=80)
+    listed = done.output.partition("Commands:")[2]
+    assert listed
+    assert "..." not in listed
+
+
+def test_help_on_launch_shows_each_example_on_a_line_of_its_own() -> None:
+    lines = CliRunner().invoke(command, ["launch", "--help"]).output.splitlines()
+    assert "  amux launch codex --principal alice" in lines
+    assert "\\b" not in "".join(lines)
+
+
+def test_a_variable_that_is_not_there_to_let_in_is_a_warning(off_host: Host) -> None:
+    words = ("--env", "AN_ABSENT_ONE", "--env", "HOME", "--", "/bin/true")
+    done = amux(off_host, "launch", "generic", *words)
+    assert done.returncode == 0
+    assert done.stderr == "amux: warning: --env AN_ABSENT_ONE: not set in this environment\n"
+
+
+def test_what_a_provider_lacks_is_one_line_and_none_while_memory_is_off(
+    off_host: Host, quiet_host: Host
+) -> None:
+    assert amux(off_host, "launch", "generic", "--", "/bin/true").stderr == ""
+    (line,) = amux(quiet_host, "launch", "generic", "--", "/bin/true").stderr.splitlines()
+    assert line.startswith("amux: generic lacks: memory protocol; memory tools; ")
+
+
+def test_a_resume_finds_its_session_by_the_first_characters(off_host: Host) -> None:
+    store = SessionStore(off_host.home)
+    store.create(SessionRecord(id="aaaa1111", provider="generic"))
+    store.create(SessionRecord(id="aaaa2222", provider="generic"))
+    assert (
+        "session aaaa1111 never got as far"
+        in amux(off_host, "resume", "aaaa1", "--executable", "/bin/true").stderr
+    )
+    ambiguous = amux(off_host, "resume", "aaaa")
+    assert ambiguous.returncode == 125
+    assert "2 sessions begin with aaaa: aaaa1111, aaaa2222" in ambiguous.stderr
+
+
+def test_a_demo_without_agents_says_where_they_can_be_named(off_host: Host, tmp_path: Path) -> None:
+    done = amux(off_host, "demo", environment={"PATH": str(tmp_path)})
+    assert done.returncode == 1
+    assert "no `codex` on PATH" in done.stderr
+    assert "--agents" in done.stderr
+    assert "--executable" not in done.stderr

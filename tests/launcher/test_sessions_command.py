@@ -83,6 +83,24 @@ def test_a_record_is_shown_as_its_file_and_as_json(store: SessionStore) -> None:
     assert as_json("show", one.id)["protocol"] == "line one\nline two\n"
 
 
+def test_a_session_is_found_by_its_first_characters_unless_two_begin_so(
+    store: SessionStore,
+) -> None:
+    one = record(store, id="abcd1111")
+    record(store, id="abcd2222")
+    assert SessionRecord.parse(amux("show", "abcd1").output) == one
+    assert "session abcd1111 does not run" in amux("stop", "abcd1").output
+    for verb in ("show", "stop"):
+        refused = amux(verb, "abcd")
+        assert refused.exit_code == 1
+        assert "2 sessions begin with abcd: abcd1111, abcd2222" in refused.stderr
+
+
+def test_the_listed_times_say_that_they_are_utc(store: SessionStore) -> None:
+    one = record(store, created="2026-01-02T03:04:05.678Z")
+    assert f"{one.id}  2026-01-02T03:04:05Z  codex" in amux("list").output
+
+
 @pytest.mark.parametrize("verb", ["show", "stop"])
 def test_a_session_that_is_not_there_is_refused_in_one_sentence(home: Path, verb: str) -> None:
     assert home.exists()
