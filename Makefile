@@ -1,5 +1,8 @@
 # Two commands matter: `make demo` does the main job on a fresh machine, `make test` passes every test.
-PYTHON ?= python3.11
+# The first that is new enough and can make virtual environments; PYTHON=… names another.
+CAN_SETUP = -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))'
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do \
+	if $$python $(CAN_SETUP) >/dev/null 2>&1; then echo $$python; break; fi; done)
 BIN := .venv/bin
 AGENTS := $(notdir $(patsubst %/package.json,%,$(wildcard fixtures/agents/*/package.json)))
 DEMO_AGENTS := codex-0.153.4 claude-2.1.332 pi-0.74.2
@@ -19,6 +22,8 @@ help:
 setup: .venv/.amux-installed
 
 .venv/.amux-installed: pyproject.toml
+	@test -n "$(PYTHON)" && $(PYTHON) $(CAN_SETUP) || { echo "amux needs Python 3.11 or newer with" \
+		"its venv module (on Debian: python3-venv); install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,claude-sdk]'
 	@touch $@

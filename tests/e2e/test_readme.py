@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fixtures import accounts
+from fixtures.isolated import reachable_agent
 from fixtures.pinned import pinned
 from hub.home import open_home
 from hub.local import stop_hub
 from launcher.probe.model import Say, ScriptedModel
 from launcher.probe.stage import stage_claude, stage_codex
+from launcher.sessions import SessionStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,12 +29,12 @@ pytestmark = pytest.mark.agents
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
-def commands() -> list[str]:
-    """Return the commands of the section «Use it» that need no other account."""
+def commands(*, sudo: bool = False) -> list[str]:
+    """Return the commands of the section «Use it»: the caller's own, or those by sudo."""
     section = README.partition("## Use it")[2].partition("## How it fits")[0]
     blocks = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
     lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
-    return [line for line in lines if not line.startswith("sudo ")]
+    return [line.removeprefix("sudo ") for line in lines if line.startswith("sudo ") is sudo]
 
 
 @pytest.fixture
@@ -93,6 +96,53 @@ def test_the_python_example_of_the_readme_talks_to_claude(
     )
     assert done.returncode == 0, done.stderr
     assert "agent     claude 2.1.332, stream" in done.stdout
+    assert re.fullmatch(r"I saw \d+ tools\.", done.stdout.splitlines()[-1])
+
+
+@pytest.mark.root
+def test_the_commands_for_other_people_give_alice_an_agent_and_a_memory_of_her_own(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "amux").symlink_to(Path(sys.executable).with_name("amux"))
+    with (
+        accounts.reachable_folder() as folder,
+        accounts.account() as alice,
+        reachable_agent("codex", "0.153.4") as agent,
+        ScriptedModel(lambda turn: Say(f"I saw {len(turn.tools)} tools.")) as model,
+    ):
+        stage_codex(alice.home, model.url)
+        config = alice.home / ".codex" / "config.toml"
+        config.write_text(config.read_text().replace('env_key = "SCRIPTED_MODEL_KEY"\n', ""))
+        for path in (config.parent, config):
+            os.chown(path, alice.uid, alice.gid)
+        environ = {
+            "HOME": str(folder),
+            "PATH": f"{tmp_path}:{agent.executable.parent}:{agent.path}",
+            "AMUX_HOME": str(folder / "amux"),
+            "AMUX_RUNS": str(folder / "place" / "runs"),
+        }
+        (folder / "amux").mkdir(mode=0o700)
+        try:
+            for command in commands(sudo=True):
+                done = subprocess.run(
+                    ("/bin/bash", "-c", command.replace("alice-agent", alice.name)),
+                    env=environ,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    timeout=120,
+                    check=False,
+                )
+                assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+            (record,) = SessionStore(open_home(environ)).list().records
+        finally:
+            stop_hub(open_home(environ))
+    assert "tools" in done.stdout
+    assert (record.user, record.principal, record.binding) == (
+        alice.name,
+        "alice",
+        "principal:alice",
+    )
 
 
 def test_every_page_that_the_readme_and_the_docs_name_is_there() -> None:
