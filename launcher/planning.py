@@ -15,6 +15,7 @@ from launcher.errors import AgentFailed, ChannelError, LaunchError, MemoryNotIso
 from launcher.facts import read_facts
 from launcher.foreign import held
 from launcher.preflight import PreflightMemory, run_preflight
+from launcher.resumed import no_conversation
 from materializer import runs
 from providers.base import AgentRequest, Confirmed, LaunchPlan, Preflight
 from providers.errors import NotConfirmed, ProviderFailed, RequestRefused
@@ -103,18 +104,30 @@ def control(
     plan: LaunchPlan,
 ) -> Confirmed:
     """Do the handshake on the agent's own channel and confirm the controls."""
+    provider = attempt.subject.provider
     try:
-        return held(attempt.subject.provider.control, Confirmed)(channel, agent, grant, plan)
+        return held(provider.control, Confirmed)(channel, agent, grant, plan)
     except NotConfirmed as error:
         raise MemoryNotIsolated(str(error)) from error
-    except RequestRefused:
-        raise
+    except RequestRefused as error:
+        hint = _hint(attempt, error)
+        if not hint:
+            raise
+        raise AgentFailed(f"{error}; {hint}") from error
     except (ChannelError, AgentFailed) as error:
-        who = f"{attempt.subject.provider.name} {attempt.subject.version}"
-        failure = type(error)(f"{who} did not get through its handshake: {error}")
+        who = f"{provider.name} {attempt.subject.version}"
+        hint = _hint(attempt, error)
+        why = f"{hint}. It said: {error}" if hint else str(error)
+        failure = type(error)(f"{who} did not get through its handshake: {why}")
         if isinstance(error, AgentFailed) and isinstance(failure, AgentFailed):
             failure.stderr = error.stderr
         raise failure from error
+
+
+def _hint(attempt: Attempt, error: Exception) -> str:
+    if attempt.subject.stored is None:
+        return ""
+    return no_conversation(attempt.subject.provider, attempt.subject.stored.id, str(error))
 
 
 def together(before: Confirmed, now: Confirmed) -> Confirmed:

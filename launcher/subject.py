@@ -93,7 +93,7 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
     resume = native
     if resume is None and stored is not None:
         if not stored.native_id:
-            message = f"session {stored.id} never got as far as a conversation; launch a new one"
+            message = f"session {stored.id} {_without_conversation(stored)}; launch a new one"
             raise BadRequest(message)
         resume = NativeResume(native_id=stored.native_id, fork=request.fork)
     return Subject(
@@ -148,6 +148,15 @@ def _relocated(
         user=account.pw_name,
         shell=account.pw_shell,
         path=request.environment.get("PATH"),
+    )
+
+
+def _without_conversation(stored: SessionRecord) -> str:
+    if not stored.started:
+        return "never got as far as a conversation"
+    return (
+        f"ran, but {stored.provider} in {stored.mode} mode gave amux no id of its conversation, so "
+        "only the agent's own resume can continue it (without memory)"
     )
 
 

@@ -259,6 +259,8 @@ class Provider(ABC):
     """Options of a launch that this provider alone knows: name, and one line for people."""
     folders: ClassVar[tuple[str, ...]] = ()
     """Folders below a relocated home that the agent needs before it starts (0700 when made)."""
+    unknown_conversation: ClassVar[tuple[str, ...]] = ()
+    """What the agent says where it is to resume a conversation that it does not have."""
 
     @abstractmethod
     def version(self, output: str) -> str:

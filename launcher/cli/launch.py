@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -20,6 +21,7 @@ from launcher.host import this_host
 from launcher.launch import launch
 from launcher.reconcile import recover
 from launcher.request import LaunchRequest, Provision
+from launcher.resumed import AT_ONCE, ended_at_once
 from launcher.sessions import SessionStore
 from materializer.errors import MaterializeError
 from providers.base import Mode
@@ -227,7 +229,10 @@ def _foreground(request: LaunchRequest, *, as_json: bool) -> None:
                 request = replace(request, session=SessionStore(host.home).find(request.session))
             with launch(request, host) as run:
                 _tell(run, host, as_json=as_json)
+                begun = time.monotonic()
                 status = place.serve(run.process)
+                if status.code and time.monotonic() - begun < AT_ONCE:
+                    _explain(run, request.session, host)
     except (LaunchError, ProviderError, MaterializeError, HubError) as error:
         _refuse(error, as_json=as_json)
         sys.exit(FAILED)
@@ -252,6 +257,16 @@ def _tell(run: Run, host: Host, *, as_json: bool) -> None:
 def _memory_on(host: Host) -> bool:
     """Say whether there is a memory that an agent could lack; a remote Hub has its own switch."""
     return remote_connection(host.home) is not None or config.load(host.home).memory_enabled
+
+
+def _explain(run: Run, session: str | None, host: Host) -> None:
+    """Say what to do where the agent had nothing to resume."""
+    if session is None:
+        return
+    provider = host.providers.load(run.report.provider)
+    hint = ended_at_once(provider, session, run.process.stderr_tail())
+    if hint:
+        click.echo(f"amux: {hint}", err=True)
 
 
 def _refuse(error: Exception, *, as_json: bool) -> None:

@@ -38,6 +38,7 @@ class PiProvider(Provider):
 
     name: ClassVar[str] = "pi"
     executable: ClassVar[str] = "pi"
+    unknown_conversation: ClassVar[tuple[str, ...]] = ("No session found matching",)
     capabilities: ClassVar[Capabilities] = Capabilities(
         memory=True,
         tools=Tools.CLI,

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
+from click.testing import CliRunner
 
 from fixtures.scripted_provider import (
     OWN_TEXT,
+    ScriptedProvider,
     install_scripted_agent,
     scripted_registry,
 )
@@ -23,7 +25,9 @@ from hub.errors import Unauthenticated
 from hub.local import ensure_running, stop_hub
 from hub.values import GetRequest
 from launcher import launch as launching
+from launcher.cli import launch as launch_command
 from launcher.errors import (
+    AgentFailed,
     AgentNotFound,
     BadRequest,
     IsolationRefused,
@@ -410,3 +414,30 @@ def test_a_process_that_has_no_home_itself_is_told_to_set_one(
     monkeypatch.delenv("HOME")
     with pytest.raises(BadRequest, match="HOME is not set"):
         launch(ask(environment={}), scripted)
+
+
+def test_a_resume_of_what_the_agent_does_not_have_says_to_launch_a_new_one(
+    scripted: Host, ask: Callable[..., LaunchRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedProvider, "unknown_conversation", ("the last words",))
+    monkeypatch.setattr(launch_command, "this_host", lambda _: scripted)
+    with launch(ask(), scripted) as first:
+        session = first.report.session
+    with pytest.raises(AgentFailed, match=f"no conversation of session {session}.*launch a new"):
+        launch(ask(session=session, arguments=("--flood", "1", "--exit", "1")), scripted)
+    told = CliRunner().invoke(
+        launch_command.resume,
+        [session, "--executable", str(ask().executable), "--", "--flood", "1", "--exit", "3"],
+    )
+    assert told.exit_code == 3
+    assert f"session {session} never had a turn; launch a new one" in told.stderr
+
+
+def test_a_session_whose_agent_gave_no_id_says_that_and_not_that_it_never_began(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    request = ask(provider="generic", executable=None, arguments=("/bin/true",))
+    with launch(request, scripted) as run:
+        run.wait(20)
+    with pytest.raises(BadRequest, match="ran, but generic in stream mode gave amux no id"):
+        launch(replace(request, provider="", session=run.report.session), scripted)
