@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from launcher.run import Run
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "launch-report.schema.json"
+HUB_PAGE = Path(__file__).parents[2] / "docs" / "hub.md"
 
 
 @pytest.fixture
@@ -441,3 +444,25 @@ def test_a_session_whose_agent_gave_no_id_says_that_and_not_that_it_never_began(
         run.wait(20)
     with pytest.raises(BadRequest, match="ran, but generic in stream mode gave amux no id"):
         launch(replace(request, provider="", session=run.report.session), scripted)
+
+
+def test_every_file_of_a_home_is_one_that_the_page_on_the_hub_lists_with_its_mode(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    section = HUB_PAGE.read_text().partition("## Files")[2].partition("## Identity")[0]
+    modes: dict[str, str] = {}
+    for names, mode in re.findall(r"^\| (`[^|]+) \| (\S+) \|", section, re.MULTILINE):
+        folder = ""
+        for name in re.findall(r"`([^`]+)`", names):
+            folder = name.rpartition("/")[0] if "/" in name else folder
+            modes[name if "/" in name or not folder else f"{folder}/{name}"] = mode
+    with launch(ask(), scripted) as run:
+        found = {path: path.lstat().st_mode for path in scripted.home.rglob("*")}
+    assert scripted.home / "bin" / "amux" in found
+    for path, mode in found.items():
+        name = str(path.relative_to(scripted.home)).replace(run.report.session, "ID")
+        if name.startswith(("runs/", "identity/launches/")):
+            continue
+        wanted = modes.get(f"{name}/", "0700") if stat.S_ISDIR(mode) else modes[name]
+        shown = "link" if stat.S_ISLNK(mode) else f"{stat.S_IMODE(mode):04o}"
+        assert (name, shown) == (name, wanted)
