@@ -17,7 +17,7 @@ from launcher.foreign import held
 from launcher.preflight import PreflightMemory, run_preflight
 from launcher.resumed import no_conversation
 from materializer import runs
-from providers.base import AgentRequest, Confirmed, LaunchPlan, Preflight
+from providers.base import AgentRequest, Confirmed, Framing, LaunchPlan, Mode, Preflight
 from providers.errors import NotConfirmed, ProviderFailed, RequestRefused
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def plan_launch(
     compute = held(provider.plan, LaunchPlan, Preflight)
     step = compute(agent, grant, facts)
     if isinstance(step, LaunchPlan):
+        _check_framing(attempt, step)
         return step, Confirmed(instructions=step.instructions)
     if grant is None:
         message = f"{provider.name} asked for a pre-flight of a launch without memory"
@@ -74,7 +75,19 @@ def plan_launch(
     if isinstance(plan, Preflight):
         message = f"{provider.name} asked for a second pre-flight"
         raise LaunchError(message)
+    _check_framing(attempt, plan)
     return plan, confirmed
+
+
+def _check_framing(attempt: Attempt, plan: LaunchPlan) -> None:
+    """Refuse a channel on stdio that is the caller's own."""
+    mode, name = attempt.request.mode, attempt.subject.provider.name
+    if mode is not Mode.STREAM and plan.framing in {Framing.JSON_RPC, Framing.JSON_LINES}:
+        message = (
+            f"the provider {name} planned a {plan.framing} channel in {mode} mode, "
+            "where the agent's stdio is the caller's"
+        )
+        raise ProviderFailed(message)
 
 
 def _preflight(attempt: Attempt, step: Preflight, agent: AgentRequest, grant: Grant) -> Confirmed:

@@ -17,12 +17,14 @@ from fixtures.isolated import SERVICE_SECRET, answer, isolated_host, scripted, s
 from hub.local import stop_hub
 from hub.values import ABSENT
 from launcher.errors import AgentNotFound, BadRequest, IsolationRefused
+from launcher.launch import launch
 from launcher.limits import original_open_files
 from launcher.reconcile import recover
-from launcher.request import Provision
+from launcher.request import LaunchRequest, Provision
 from launcher.sessions import SessionStore, State
 from materializer.errors import IdentityRefused, UidTaken
 from materializer.runs import allocate
+from providers.base import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -515,3 +517,25 @@ def test_a_folder_that_the_target_cannot_enter_is_refused_by_its_name(
 ) -> None:
     with pytest.raises(BadRequest, match=rf"{closed} cannot be entered by user {alice.name}"):
         start(host, scripted(place, PYTHON, ""), user=alice.name, principal="ann", cwd=closed)
+
+
+def test_all_that_a_command_of_another_user_prints_is_left_for_the_caller(
+    host: Host, bob: Account
+) -> None:
+    run = launch(
+        LaunchRequest(
+            provider="generic",  # it plans plain lines in every mode
+            mode=Mode.PASSTHROUGH,
+            arguments=("/usr/bin/seq", "1", "100000"),
+            environment=host.environ,
+            user=bob.name,
+        ),
+        host,
+    )
+    assert run.process.stdout is not None
+    with run.process.stdout as stdout:
+        printed = stdout.read()
+    status = run.wait(60)
+    assert status is not None
+    assert status.code == 0
+    assert printed.split() == [str(number).encode() for number in range(1, 100001)]

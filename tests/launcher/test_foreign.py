@@ -16,7 +16,7 @@ from launcher.foreign import held
 from launcher.launch import launch
 from launcher.request import LaunchRequest
 from launcher.sessions import SessionStore, State
-from providers.base import Framing, LaunchPlan, Preflight
+from providers.base import Framing, LaunchPlan, Mode, Preflight
 from providers.errors import NotConfirmed, ProviderFailed
 from providers.generic import GenericProvider
 from providers.registry import Registry
@@ -143,6 +143,18 @@ def test_the_command_says_it_in_one_line_and_ends_with_125(
     assert told.exit_code == 125
     assert "failed in plan: RuntimeError: a mistake" in told.stderr
     assert "Traceback" not in told.stderr
+
+
+@pytest.mark.parametrize("mode", [Mode.PASSTHROUGH, Mode.TERMINAL])
+def test_a_channel_on_the_callers_own_stdio_is_refused(
+    failing: Host, request_: LaunchRequest, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    def plan(_: object, request: AgentRequest, *__: object) -> LaunchPlan:
+        return LaunchPlan(argv=request.command, framing=Framing.JSON_LINES)
+
+    monkeypatch.setattr(FailingProvider, "plan", plan)
+    with pytest.raises(ProviderFailed, match=f"planned a json-lines channel in {mode} mode"):
+        launch(replace(request_, mode=mode), failing)
 
 
 @pytest.mark.parametrize("broken", ["observe", "observe-none"])

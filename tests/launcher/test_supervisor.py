@@ -12,9 +12,9 @@ import sys
 import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -504,7 +504,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "supervisor.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=["threads", "asyncio"])
+@pytest.mark.parametrize("example", EXAMPLES, ids=["threads", "asyncio", "fork"])
 def test_the_documented_example_runs(example: str, environ: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", example],
@@ -516,3 +516,23 @@ def test_the_documented_example_runs(example: str, environ: dict[str, str]) -> N
         cwd=Path(__file__).parents[2],
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_documented_fork_is_a_session_of_its_own(
+    supervisor: Supervisor, scripted: LaunchRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (example,) = (one for one in EXAMPLES if "def fork(" in one)
+    names: dict[str, Any] = {}
+    exec(example, names)  # noqa: S102  # our own page
+    assert scripted.executable is not None
+    monkeypatch.setenv("PATH", f"{scripted.executable.parent}:{os.environ['PATH']}")
+    first = supervisor.launch(scripted)
+    first.stop()
+    branch: Session = names["fork"](supervisor, first.id)
+    assert (supervisor.record(branch.id).state, branch.id != first.id) == (State.RUNNING, True)
+
+
+def test_every_field_of_a_request_is_on_the_page() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    rows = "\n".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    assert [one.name for one in fields(LaunchRequest) if f"`{one.name}`" not in rows] == []
