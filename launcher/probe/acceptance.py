@@ -1,6 +1,6 @@
 """The probe with model turns: what a real agent sends when it is launched with memory.
 
-It is the acceptance test for a provider, ours or anyone's.
+It is the acceptance test for amux's own providers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hub.client import HubClient
 from hub.connection import connection_path
 from hub.errors import HubError
 from hub.values import GetRequest
-from launcher.errors import LaunchError
+from launcher.errors import ChannelError, LaunchError
 from launcher.launch import launch
 from launcher.probe.findings import Finding, ProbeReport
 from launcher.probe.prober import CHILD, DOCUMENT, PROMPT, step_of
@@ -61,7 +61,11 @@ class _Sight:
             native_id=run.report.native_id,
             deadline=SECONDS,
         )
-        return [turn for turn in self.stage.model.turns if turn.tools and step_of(turn) == step][-1]
+        asked = [turn for turn in self.stage.model.turns if turn.tools and step_of(turn) == step]
+        if not asked:
+            message = f"the agent ended the turn `{step}` without asking the model with its tools"
+            raise ChannelError(message)
+        return asked[-1]
 
 
 def probe_turns(name: str, executable: Path | None) -> ProbeReport:

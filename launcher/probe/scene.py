@@ -81,8 +81,9 @@ def scene(name: str, executable: Path | None) -> Iterator[Scene]:
     provider = Registry().load(name)
     if name not in STAGES:
         message = (
-            f"how {name} is pointed at a scripted model is not known; known: "
-            f"{', '.join(sorted(STAGES))}"
+            f"amux probe is for {', '.join(sorted(STAGES))}: how {name} is pointed at a scripted "
+            "model, and how it takes a turn, only its provider's own tests can know; docs/probe.md "
+            "says how they do the same"
         )
         raise LaunchError(message)
     with _host() as (host, folder):
