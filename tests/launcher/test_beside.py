@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,10 +16,12 @@ from launcher import beside
 from launcher.beside import Server, start_server
 from launcher.channel import Controls
 from launcher.errors import AgentFailed, ChannelError
+from launcher.foreign import held
 from launcher.processes import start_time
 from launcher.spawn import SpawnRequest, spawn
 from providers.base import Confirmed, LaunchPlan
 from providers.errors import BadArguments, NotConfirmed, RequestRefused
+from providers.generic import GenericProvider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,3 +188,45 @@ def test_a_thread_that_cannot_be_settled_is_told_once(folder: Path) -> None:
         server.stop()
     assert len(reasons) == 1
     assert "thread/started" in reasons[0]
+
+
+class Careless(GenericProvider):
+    """Makes a mistake where it is to settle a thread."""
+
+    def attend(
+        self,
+        channel: object,
+        message: JsonObject | None,
+        request: object,
+        grant: object,
+        settled: frozenset[str],
+    ) -> Confirmed | None:
+        raise KeyError(channel, message, request, grant, settled)
+
+
+@pytest.mark.parametrize("where", ["the provider", "the record"])
+def test_a_mistake_while_a_thread_is_settled_is_told_and_not_lost(folder: Path, where: str) -> None:
+    reasons: list[str] = []
+    refused = threading.Event()
+    attend = held(Careless().attend, Confirmed, NoneType)
+
+    def settle(message: JsonObject | None, settled: frozenset[str]) -> Confirmed | None:
+        if where == "the provider":
+            return attend(None, message, None, None, settled)
+        return Confirmed(native_id="t1")
+
+    def told(confirmed: Confirmed) -> None:
+        raise OSError(f"no space left for {confirmed.native_id}")
+
+    def hear(reason: str) -> None:
+        reasons.append(reason)
+        refused.set()
+
+    server = start(folder)
+    try:
+        server.attend(settle, told, hear)
+        assert refused.wait(SECONDS)
+    finally:
+        server.stop()
+    (reason,) = reasons
+    assert "failed in attend: KeyError" in reason or "no space left for t1" in reason
