@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from hub import config
-from hub.enrolment import remote_connection
 from hub.errors import HubError
 from launcher.errors import LaunchError
 from launcher.foreground import Foreground, window_size
@@ -256,6 +254,9 @@ def _tell(run: Run, host: Host, *, as_json: bool) -> None:
 
 def _memory_on(host: Host) -> bool:
     """Say whether there is a memory that an agent could lack; a remote Hub has its own switch."""
+    from hub import config  # noqa: PLC0415  # only where something is missing
+    from hub.enrolment import remote_connection  # noqa: PLC0415  # same
+
     return remote_connection(host.home) is not None or config.load(host.home).memory_enabled
 
 

@@ -1,0 +1,52 @@
+"""What a launch imports before its agent starts: time that every launch pays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+SELDOM = (
+    "hub.config",
+    "hub.enrolment",
+    "hub.identity",
+    "hub.local",
+    "hub.values",
+    "httpx",
+    "http.client",
+    "importlib.metadata",
+    "jinja2",
+    "launcher.supervisor",
+    "launcher.websocket",
+    "materializer.identity",
+    "materializer.interpreter",
+    "materializer.onefile",
+    "materializer.trial",
+    "pexpect",
+    "psutil",
+    "ssl",
+    "starlette",
+    "websockets",
+)
+
+
+def imported(statement: str) -> set[str]:
+    script = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run(
+        (sys.executable, "-c", script), capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("provider", ["claude", "codex", "pi"])
+def test_a_launch_imports_nothing_that_only_some_launches_need(provider: str) -> None:
+    modules = imported(f"import launcher.cli.launch, providers.{provider}")
+    assert modules.isdisjoint(SELDOM), sorted(modules & set(SELDOM))
+
+
+def test_the_memory_commands_import_nothing_of_the_launcher_but_their_door() -> None:
+    modules = imported("import launcher.command, materializer.agentside.main")
+    ours = {name for name in modules if name.partition(".")[0] in {"hub", "launcher", "providers"}}
+    assert ours == {"launcher", "launcher.command"}
+    assert "click" not in modules
