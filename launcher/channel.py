@@ -290,12 +290,14 @@ class JsonRpcChannel(JsonLinesChannel):
             method=str(message["method"]), params=params if isinstance(params, dict) else {}
         )
         try:
-            return {"result": self.handler(question)}
+            decided = {"result": self.handler(question)}
+            _dump(decided)  # what cannot be sent is the handler's mistake, like any other
         except ServerRequestRefused as error:
             return {"error": {"code": error.rpc_code, "message": str(error)}}
         except Exception as error:  # noqa: BLE001  # the supervisor's code; the agent must get an answer
             text = f"{type(error).__name__} in the client's handler"
             return {"error": {"code": INTERNAL_ERROR, "message": text}}
+        return decided
 
 
 JsonChannel: TypeAlias = JsonLinesChannel

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Final, Self
 
+from launcher.errors import DeadlinePassed
 from launcher.probe.messages import MessagesApi
 from launcher.probe.responses import ResponsesApi
 from launcher.probe.turns import (
@@ -89,7 +90,7 @@ class ScriptedModel:
         self._thread.join()
 
     def wait_for(self, wanted: Callable[[Turn], bool], *, deadline: float) -> Turn:
-        """Return the first turn that is wanted, waiting at most `deadline` seconds."""
+        """Return the first turn that is wanted; raise DeadlinePassed after `deadline` seconds."""
         end = time.monotonic() + deadline
         with self._arrived:
             while True:
@@ -99,7 +100,7 @@ class ScriptedModel:
                 left = end - time.monotonic()
                 if left <= 0:
                     message = f"no such model request within {deadline} s; saw {len(self.turns)}"
-                    raise TimeoutError(message)
+                    raise DeadlinePassed(message)
                 self._arrived.wait(left)
 
     def answer(

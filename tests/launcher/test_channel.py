@@ -221,6 +221,14 @@ def test_a_handler_that_fails_still_answers_and_shows_no_secret(start: Start) ->
     assert "hunter2" not in json.dumps(answer)
 
 
+def test_an_answer_that_is_no_json_is_the_handlers_mistake_and_still_answered(
+    start: Start,
+) -> None:
+    channel = JsonRpcChannel(start("--rpc"), lambda _: {"decision": object()})
+    answer = channel.request("ask", {"method": "approve"}, deadline=DEADLINE)
+    assert answer["reply"]["error"]["code"] == -32603
+
+
 def test_stopping_while_others_wait_ends_their_wait(start: Start) -> None:
     process = start("--rpc")
     channel = JsonRpcChannel(process)
