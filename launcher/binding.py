@@ -7,7 +7,7 @@ is no third way: no fallback to `global`, and no local substitute for a Hub that
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hub.errors import Forbidden, HubError, InvalidRequest, MemoryDisabled, Unavailable
 from launcher.errors import BadRequest
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hub.client import HubClient
-
-HUB_DEADLINE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
