@@ -15,7 +15,7 @@ from hub.limits import refuse_over
 from hub.walk import Kind, Walk
 
 if TYPE_CHECKING:
-    from hub.durable import FileSystem
+    from hub.filesystem import FileSystem
     from hub.limits import Limits
 
 

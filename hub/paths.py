@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from hub.durable import FileSystem
+    from hub.filesystem import FileSystem
     from hub.limits import Limits
 
 SUFFIX: Final = ".md"

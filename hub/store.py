@@ -18,8 +18,9 @@ from weakref import WeakValueDictionary
 from hub import checks
 from hub.census import Census, count, refuse_overflow
 from hub.documents import FILE_FLAGS, Document, is_text, read_document, revision_of
-from hub.durable import FileSystem, is_temporary, refusal, remove, replace
+from hub.durable import Overtaken, is_temporary, refusal, remove, replace
 from hub.errors import HubError
+from hub.filesystem import FileSystem
 from hub.folders import FolderMaker, prune
 from hub.fragments import check_range, fragment
 from hub.limits import Limits
@@ -159,7 +160,7 @@ class MemoryStore:
             if unchanged:
                 self._settle(way, name)
             elif revision == request.expected_revision:
-                self._write(way, name, data)
+                self._write(way, name, data, old)
             else:
                 raise checks.conflict(revision)
         return Written(path=request.path, revision=written, unchanged=unchanged)
@@ -180,7 +181,7 @@ class MemoryStore:
             if old is None:
                 self._settle_absence(way)
             else:
-                self._remove(way, name)
+                self._remove(way, name, old.data)
         return Forgotten(path=request.path, revision=ABSENT, already_absent=old is None)
 
     def sweep(self) -> int:
@@ -249,12 +250,14 @@ class MemoryStore:
         if self._warn is not None:
             self._warn(finding)
 
-    def _write(self, way: Way, name: str, data: bytes) -> None:
+    def _write(self, way: Way, name: str, data: bytes, old: Document | None) -> None:
         try:
             with self._maker.folder(way) as folder:
-                replace(self._files, folder, name, data)
+                replace(self._files, folder, name, data, old=None if old is None else old.data)
+        except Overtaken:
+            raise checks.conflict(revision_of(self._find(way, name))) from None
         except OSError as error:
-            prune(way, self._maker, files=self._files, limits=self.limits)
+            prune(way, files=self._files, limits=self.limits)
             raise refusal(error) from error
 
     def _settle(self, way: Way, name: str) -> None:
@@ -270,13 +273,15 @@ class MemoryStore:
         except OSError as error:
             raise refusal(error) from error
 
-    def _remove(self, way: Way, name: str) -> None:
+    def _remove(self, way: Way, name: str, old: bytes) -> None:
         try:
             with self._maker.folder(way) as folder:
-                remove(self._files, folder, name)
+                remove(self._files, folder, name, old=old)
+        except Overtaken:
+            raise checks.conflict(revision_of(self._find(way, name))) from None
         except OSError as error:
             raise refusal(error) from error
-        prune(way, self._maker, files=self._files, limits=self.limits)
+        prune(way, files=self._files, limits=self.limits)
 
     def _settle_absence(self, way: Way) -> None:
         with follow(way, files=self._files, limits=self.limits) as place:

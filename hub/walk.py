@@ -17,7 +17,7 @@ from hub.paths import FOLDER_FLAGS, SUFFIX, segment_fault
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hub.durable import FileSystem
+    from hub.filesystem import FileSystem
     from hub.limits import Limits
 
 _PAST_FOLDER: Final = "0"

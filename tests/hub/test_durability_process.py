@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CALLS: Final = (
-    "openat,close,read,write,fsync,linkat,renameat,unlinkat,mkdirat,getdents64,getrandom,sendto"
+    "openat,close,read,write,fsync,linkat,renameat,renameat2,unlinkat,mkdirat,getdents64,"
+    "getrandom,sendto"
 )
 OLD: Final = "# Old\n" + "old line\n" * 200
 NEW: Final = "# New\n" + "new line\n" * 300
@@ -90,7 +91,7 @@ def names(trace: list[Call], *wanted: str) -> list[str]:
     return found
 
 
-CHANGING: Final = ("renameat", "unlinkat", "linkat", "mkdirat")
+CHANGING: Final = ("renameat", "renameat2", "unlinkat", "linkat", "mkdirat")
 
 
 def test_an_answer_leaves_only_after_file_rename_and_folders_are_on_the_disk(hub: Traced) -> None:
@@ -101,19 +102,17 @@ def test_an_answer_leaves_only_after_file_rename_and_folders_are_on_the_disk(hub
     assert created == [
         *("fsync home", "mkdirat", "fsync memory"),
         *("mkdirat", "fsync global", "mkdirat", "fsync a"),
-        *("create", "fsync file", "linkat", "renameat", "fsync b", "answer"),
+        *("create", "fsync file", "renameat2", "fsync b", "answer"),
     ]
     with traced(hub.pid, hub.trace, *options):
         assert hub.upsert("a/b/x.md", NEW, revision(OLD)).code == "ok"
     replaced = names(calls(hub.trace), *CHANGING)
-    assert replaced == [
-        *("create", "fsync file", "linkat", "renameat", "fsync b", "unlinkat", "answer")
-    ]
+    assert replaced == [*("create", "fsync file", "renameat2", "fsync b", "unlinkat", "answer")]
     with traced(hub.pid, hub.trace, *options):
         assert hub.call("forget", path="a/b/x.md", expected_revision=revision(NEW)).code == "ok"
     deleted = names(calls(hub.trace), *CHANGING)
-    # Afterwards the second name and the folders that are empty now.
-    assert deleted == ["linkat", "unlinkat", "fsync b", *["unlinkat"] * 3, "answer"]
+    # Afterwards the temporary name and the folders that are empty now.
+    assert deleted == ["renameat", "fsync b", *["unlinkat"] * 3, "answer"]
     with traced(hub.pid, hub.trace, *options):
         assert hub.call("forget", path="a/b/x.md", expected_revision=ABSENT).code == "ok"
     assert names(calls(hub.trace), *CHANGING) == ["fsync global", "answer"]
@@ -128,8 +127,7 @@ def test_a_broken_disk_is_answered_and_the_old_document_stays_whole(
         "openat:when=8": "create",
         "write:when=1": "write",
         "fsync:when=1": "fsync file",
-        "linkat:when=1": "link",
-        "renameat:when=1": "rename",
+        "renameat2:when=1": "exchange",
         "fsync:when=2": "fsync folder",
     }
     for step in steps:
@@ -142,7 +140,7 @@ def test_a_broken_disk_is_answered_and_the_old_document_stays_whole(
         assert (refused.status, refused.code) == (507, "storage_failed"), step
         assert hub.text("t/x.md") == OLD, step
         assert hub.files() == {"t/x.md"}, step
-    for step in ("unlinkat:when=1", "fsync:when=1"):
+    for step in ("renameat:when=1", "fsync:when=1"):
         call, when = step.split(":")
         inject = ("-e", f"trace={call}", "-e", f"inject={call}:error={error}:{when}")
         with traced(hub.pid, hub.trace, *inject):

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.memory import Memory, open_memory
-from hub.durable import FileSystem
 from hub.errors import InvalidPath, StorageFailed
+from hub.filesystem import FileSystem
 from hub.limits import Limits
 from hub.paths import parse_document, twin_key
 from hub.values import ABSENT, Scope

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures.memory import Memory, open_memory
-from hub.durable import FileSystem
+from hub.filesystem import FileSystem
 from hub.limits import Limits
 from hub.wire import encode
 

@@ -12,8 +12,8 @@ import pytest
 
 from fixtures.memory import Memory, open_memory
 from fixtures.writers import FLIP
-from hub.durable import FileSystem
 from hub.errors import Conflict, LimitExceeded
+from hub.filesystem import FileSystem
 from hub.limits import Limits
 from hub.values import ABSENT, Scope
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fixtures.memory import open_memory
-from hub.durable import FileSystem
 from hub.errors import Conflict, HubError, InvalidPath, LimitExceeded, Undecodable
+from hub.filesystem import FileSystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
