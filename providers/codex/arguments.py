@@ -95,6 +95,11 @@ class CallerArguments:
         return NativeResume(native_id=UNNAMED if unnamed else plain[1], fork=plain[0] == "fork")
 
     @property
+    def enables(self) -> bool:
+        """Say whether a feature is switched on with --enable."""
+        return any(word.option == "--enable" for word in self.words)
+
+    @property
     def instructions(self) -> str | None:
         """Return the developer instructions that the caller set with -c; the last one counts."""
         found = None

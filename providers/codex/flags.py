@@ -36,6 +36,8 @@ OFF: Final = {
 }
 """All four: the legacy alias `memory_tool` in a file would beat `features.memories` alone."""
 
+DISABLED: Final = ("--disable", "memories", "--disable", "memory_tool")
+"""Beside a caller's `--enable`, which comes after every `-c`; `--disable` comes after both."""
 NO_HOOKS: Final = {"features.hooks": False}
 MAX_ARGUMENT_BYTES: Final = 131_071
 """The kernel's limit for one argument."""

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from providers.base import Confirmed, Evidence, Tools
-from providers.codex import config, flags, hooks, threads, tools
+from providers.codex import config, features, flags, hooks, threads, tools
 from providers.codex.asking import ANSWER_SECONDS, START_SECONDS, ask_all
 from providers.errors import NotConfirmed, RequestRefused, UnsupportedVersion
 
@@ -40,14 +40,34 @@ def planned_home(request: AgentRequest) -> str:
 
 def read_config(channel: Channel, request: AgentRequest) -> JsonObject:
     """Return the effective configuration for the launch's folder, layers included."""
-    parameters: JsonObject = {"includeLayers": True, "cwd": request.cwd}
-    try:
-        return channel.request("config/read", parameters, deadline=ANSWER_SECONDS)
-    except RequestRefused as error:
+    (answer,) = ask_all(channel, (_configuration(request),))
+    return _readable(answer)
+
+
+def read_off(
+    channel: Channel, request: AgentRequest, when: str = ""
+) -> tuple[JsonObject, tuple[Evidence, ...]]:
+    """Return the effective configuration, and evidence that native memory is off.
+
+    Raises NotConfirmed. `when` is added to where the evidence comes from.
+    """
+    read, listed = ask_all(channel, (_configuration(request), features.listing()))
+    answer = _readable(read)
+    off = config.off_evidence(answer, f"config/read{when}")
+    return answer, (*off, features.off_evidence(listed, f"{features.LIST}{when}"))
+
+
+def _configuration(request: AgentRequest) -> Call:
+    return "config/read", {"includeLayers": True, "cwd": request.cwd}
+
+
+def _readable(answer: Answer) -> JsonObject:
+    if isinstance(answer, RequestRefused):
         raise NotConfirmed(
             "Codex cannot read its own configuration; mend the file that it names",
-            answer=error.answer,
-        ) from error
+            answer=answer.answer,
+        ) from answer
+    return answer
 
 
 def config_warnings(answer: JsonObject, grant: Grant) -> tuple[str, ...]:
@@ -118,14 +138,12 @@ def control(channel: Channel, request: AgentRequest, grant: Grant | None) -> Con
     evidence = open_agent(channel, request)
     if grant is None:
         return Confirmed(evidence=evidence, native_id=open_thread(channel, request, None))
-    answer = read_config(channel, request)
-    off = config.off_evidence(answer, "config/read")
+    answer, off = read_off(channel, request)
     warnings = config_warnings(answer, grant)
     instructions = merged(answer, grant)
     native_id = open_thread(channel, request, instructions)
     if request.resume is None and config.awaits_trust(answer):
-        answer = read_config(channel, request)
-        off = config.off_evidence(answer, "config/read")
+        answer, off = read_off(channel, request)
         warnings = config_warnings(answer, grant)
         if merged(answer, grant) != instructions:
             # Opening it made Codex trust the folder, as it does without amux: begin again.
@@ -146,8 +164,7 @@ def control(channel: Channel, request: AgentRequest, grant: Grant | None) -> Con
 def confirm(channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
     """Answer a pre-flight: an app-server of the same binary, flags, home and folder."""
     evidence = open_agent(channel, request)
-    answer = read_config(channel, request)
-    off = config.off_evidence(answer, "config/read, pre-flight")
+    answer, off = read_off(channel, request, ", pre-flight")
     config.check_not_pinned(answer)
     (listed,) = ask_all(channel, (hooks.listing(request),))
     untrusted = tuple(

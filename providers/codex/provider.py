@@ -79,7 +79,8 @@ class CodexProvider(Provider):
         if grant is None:
             return _unbound(request, caller, hooks)
         warnings = (*version.check(request.version), *roles.warnings(facts))
-        ours = (*flags.overrides(flags.bound(grant)), *hooks)
+        disabled = flags.DISABLED if caller.enables else ()
+        ours = (*flags.overrides(flags.bound(grant)), *disabled, *hooks)
         server = (*request.command, "app-server", *caller.overrides(), *ours)
         if request.mode is Mode.STREAM:
             return LaunchPlan(argv=server, framing=Framing.JSON_RPC, warnings=warnings)
@@ -99,7 +100,7 @@ class CodexProvider(Provider):
                 warnings=warnings,
             )
         socket = f"{grant.work}/{SOCKET}"
-        beside = (*flags.overrides(flags.OFF), "--remote", f"unix://{socket}")
+        beside = (*flags.overrides(flags.OFF), *disabled, "--remote", f"unix://{socket}")
         return LaunchPlan(
             argv=(*request.command, *words.ending_with(beside)),
             server=(*server, *text, "--listen", f"unix://{socket}"),

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 def control_server(channel: Channel, request: AgentRequest, instructions: str) -> Confirmed:
     """Confirm the server beside a screen before a person sees the screen."""
     evidence = handshake.open_agent(channel, request)
-    answer = handshake.read_config(channel, request)
-    off = config.off_evidence(answer, "config/read")
+    answer, off = handshake.read_off(channel, request)
     if config.developer_instructions(answer) != instructions:
         raise NotConfirmed(
             "Codex's screen would not get the memory protocol",

@@ -98,6 +98,7 @@ def test_files_of_user_and_project_cannot_switch_native_memory_on(
             "features.memories": "false",
             "memories.use_memories": "false",
             "memories.generate_memories": "false",
+            "feature memories": "disabled",
             "memoryMode": "disabled",
         }
         assert len(ordinary(stage)) == 2
@@ -106,8 +107,13 @@ def test_files_of_user_and_project_cannot_switch_native_memory_on(
         assert stage.home.modes() == {codex.native_id: "disabled"}
 
 
-def test_a_callers_own_flags_cannot_switch_native_memory_on(tmp_path: Path, version: str) -> None:
-    arguments = ("--enable", "memories", "-c", "features.memory_tool=true")
+@pytest.mark.parametrize(
+    "arguments",
+    [("--enable", "memories", "-c", "features.memory_tool=true"), ("--enable", "memory_tool")],
+)
+def test_a_callers_own_flags_cannot_switch_native_memory_on(
+    tmp_path: Path, version: str, arguments: tuple[str, ...]
+) -> None:
     with staged(tmp_path, version) as stage:
         stage.home.remember()
         with open_codex(stage.home, grant_for(stage.home), arguments=arguments) as codex:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 
 import pytest
@@ -78,6 +79,16 @@ def test_an_enabled_feature_of_the_caller_comes_before_our_off_flags() -> None:
     plan = CODEX.plan(request("--enable", "memories"), grant(), Facts())
     assert isinstance(plan, LaunchPlan)
     assert plan.argv.index("--enable") < plan.argv.index("features.memories=false")
+
+
+def test_a_feature_that_the_caller_enables_is_disabled_where_that_comes_last() -> None:
+    for mode, words in ((Mode.STREAM, ()), (Mode.PASSTHROUGH, ("exec", "hello"))):
+        asked = CODEX.plan(request(*words, mode=mode), grant(), Facts())
+        assert "--disable" not in asked.argv
+        plan = CODEX.plan(request(*words, "--enable", "x", mode=mode), grant(), Facts())
+        pairs = list(itertools.pairwise(plan.argv))
+        assert ("--disable", "memories") in pairs
+        assert ("--disable", "memory_tool") in pairs
 
 
 def test_the_server_entry_carries_the_binding_and_the_connection_but_no_secret() -> None:

@@ -77,6 +77,7 @@ def channel(**changes: object) -> ScriptedChannel:
     answers: dict[str, Any] = {
         "initialize": {"codexHome": HOME},
         "config/read": {"config": OFF, "origins": {}, "layers": []},
+        "experimentalFeature/list": {"data": [{"name": "memories", "enabled": False}]},
         "thread/start": {"thread": {"id": "t1"}},
         "thread/resume": {"thread": {"id": "t1"}},
         "thread/fork": {"thread": {"id": "t2"}},
@@ -129,6 +130,7 @@ def test_the_order_is_initialize_config_thread_and_memory_mode() -> None:
         "initialize",
         "initialized",
         "config/read",
+        "experimentalFeature/list",
         "thread/start",
         "thread/memoryMode/set",
         "hooks/list",
@@ -148,6 +150,25 @@ def test_only_a_literal_false_counts_and_the_value_is_named(name: str, value: ob
     origin = {name: {"name": {"type": "user", "file": "/x/config.toml"}}}
     scripted = channel(config__read={"config": config, "origins": origin, "layers": []})
     with pytest.raises(NotConfirmed, match=rf"{name} is .*user /x/config.toml"):
+        control(scripted)
+    assert "thread/start" not in [method for method, _ in scripted.asked]
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        {"data": [{"name": "memories", "enabled": True}]},
+        {"data": [{"name": "memories"}]},
+        {"data": [{"name": "apps", "enabled": False}]},
+        {"data": None},
+        refused("unknown variant `experimentalFeature/list`"),
+    ],
+)
+def test_a_feature_that_is_in_effect_fails_the_launch_whatever_the_configuration_says(
+    listed: object,
+) -> None:
+    scripted = channel(experimentalFeature__list=listed)
+    with pytest.raises(NotConfirmed, match=r"memories|list its features"):
         control(scripted)
     assert "thread/start" not in [method for method, _ in scripted.asked]
 
