@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from launcher.host import Host
     from launcher.request import LaunchRequest
     from launcher.subject import Subject
+    from providers.sighting import Sighting
 
 
 def check_access(subject: Subject, lease: Lease, request: LaunchRequest, host: Host) -> None:
@@ -42,6 +43,17 @@ def check_required(request: LaunchRequest, bound: Lease | Unbound) -> None:
         lacking = bound.warning
     if lacking is not None:
         message = f"{lacking}; this launch requires memory, so the agent was not started"
+        raise MemoryRequired(message)
+
+
+def check_continued(request: LaunchRequest, seen: tuple[Sighting, ...]) -> None:
+    """Refuse a launch that demands memory where the conversation went on without amux, and shows.
+
+    `seen` is what was written into it since amux's last run.
+    """
+    wrong = next((one.contradicts for one in seen if one.contradicts), None)
+    if wrong is not None and request.require_memory:
+        message = f"{wrong}; this launch requires memory, so the agent was not started"
         raise MemoryRequired(message)
 
 

@@ -67,6 +67,8 @@ def claim(
         exit_signal=None,
         failure="",
         processes=(),
+        seen=(),
+        transcript=None if fresh else known.transcript,
         state=State.STARTING,
     )
     return Attempt(

@@ -7,7 +7,7 @@ import contextlib
 import threading
 import weakref
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,27 +16,34 @@ from launcher.sessions import timestamp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from launcher.notice import Notice
     from launcher.report import LaunchReport
     from launcher.spawn import ExitStatus
+    from providers.sighting import Sighting
 
 
 class EventKind(StrEnum):
     """LAUNCHED and ENDED come once for each run; FAILED instead of both.
 
-    REFUSED: a resume that never began, and left the session as it was; it may be running.
+    REFUSED: a resume that never began, and left the session as it was; it may be running. Between
+    LAUNCHED and ENDED, SEEN says what the conversation itself showed, WARNED what people should
+    know about a live run.
     """
 
     LAUNCHED = "launched"
     FAILED = "failed"
     REFUSED = "refused"
     ENDED = "ended"
+    SEEN = "seen"
+    WARNED = "warned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """One event.
 
-    LAUNCHED has `report`, ENDED has `status`, FAILED and REFUSED have `code` and `message`.
+    LAUNCHED has `report`, ENDED has `status`, FAILED and REFUSED have `code` and `message`, SEEN
+    has `seen`, and SEEN and WARNED have `warnings`.
     `session` of FAILED is the one whose record says so, empty where the launch came to none.
     """
 
@@ -47,6 +54,19 @@ class Event:
     status: ExitStatus | None = None
     code: str = ""
     message: str = ""
+    seen: tuple[Sighting, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def of_notice(cls, notice: Notice) -> Self:
+        """Return the event of a notice, of now."""
+        return cls(
+            kind=EventKind.SEEN if notice.seen else EventKind.WARNED,
+            session=notice.session,
+            at=timestamp(),
+            seen=notice.seen,
+            warnings=notice.warnings,
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the event as JSON values, absent fields left out."""
@@ -63,6 +83,10 @@ class Event:
             values["lost"] = self.status.lost
         if self.code:
             values |= {"code": self.code, "message": self.message}
+        if self.seen:
+            values["seen"] = [asdict(one) for one in self.seen]
+        if self.warnings:
+            values["warnings"] = list(self.warnings)
         return values
 
 
@@ -159,7 +183,13 @@ class Announcer:
 
     def tell(self, kind: EventKind, session: str, **details: Any) -> None:  # noqa: ANN401
         """Make an event of now and hand it to every watch."""
-        event = Event(kind=kind, session=session, at=timestamp(), **details)
+        self._put(Event(kind=kind, session=session, at=timestamp(), **details))
+
+    def notice(self, notice: Notice) -> None:
+        """Hand a notice about a live run to every watch, as an event of now."""
+        self._put(Event.of_notice(notice))
+
+    def _put(self, event: Event) -> None:
         with self._lock:
             for watch in self._watches:
                 watch.put(event)

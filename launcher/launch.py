@@ -17,17 +17,20 @@ from typing import TYPE_CHECKING, Final
 
 from hub.errors import HubError
 from launcher import memory as memories
-from launcher.access import check_access, check_required, check_unbound
+from launcher.access import check_access, check_continued, check_required, check_unbound
 from launcher.attempt import Attempt, claim
 from launcher.beside import start_server
 from launcher.binding import Lease
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
+from launcher.conversation import Conversation
 from launcher.environment import MemoryVariables, run_environment
 from launcher.errors import BadRequest
 from launcher.foreign import held
 from launcher.hublink import hub_client
 from launcher.leases import LEASES
 from launcher.lines import LineChannel
+from launcher.lookout import LOOKOUT
+from launcher.notice import Notice, Notices
 from launcher.planning import agent_request, control, controls, plan_launch, together
 from launcher.records import (
     decided,
@@ -39,7 +42,7 @@ from launcher.records import (
 )
 from launcher.report import established
 from launcher.run import Run
-from launcher.sessions import SessionStore
+from launcher.sessions import SessionRecord, SessionStore
 from launcher.spawn import SpawnRequest, Stdio, spawn
 from launcher.subject import find_subject
 from launcher.watch import Watcher
@@ -51,10 +54,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from launcher.beside import Server
+    from launcher.binding import Unbound
     from launcher.host import Host
     from launcher.memory import Memory
     from launcher.request import LaunchRequest
-    from launcher.spawn import AgentProcess
+    from launcher.spawn import AgentProcess, ExitStatus
     from providers.base import AgentRequest, Grant, LaunchPlan
 
 STDIO: Final = {
@@ -65,13 +69,18 @@ STDIO: Final = {
 
 
 def launch(
-    request: LaunchRequest, host: Host, *, began: Callable[[str], None] = lambda _: None
+    request: LaunchRequest,
+    host: Host,
+    *,
+    began: Callable[[str], None] = lambda _: None,
+    heard: Callable[[Notice], None] = lambda _: None,
 ) -> Run:
     """Start, or resume, an agent and return its run, with the report of what was established.
 
     Raises LaunchError, ProviderError, MaterializeError or HubError. Nothing of a failed launch is
     left but its session record, in the state `failed`, with the reason. `began` hears the session's
-    id as soon as this run has it: a failure before that leaves every session as it was.
+    id as soon as this run has it: a failure before that leaves every session as it was. `heard`
+    hears, on any thread, what is learnt about the run after the report.
     """
     sessions = SessionStore(host.home)
     subject = find_subject(request, host, sessions)
@@ -79,26 +88,24 @@ def launch(
         attempt = claim(request, subject, host, undo)
         began(attempt.record.id)
         undo.push(functools.partial(write_failure, sessions, attempt.record))
-        return _carry(attempt, sessions, undo)
+        notices = Notices(sessions, attempt.record.id, heard)
+        return _carry(attempt, sessions, notices, undo)
 
 
-def _carry(attempt: Attempt, sessions: SessionStore, undo: contextlib.ExitStack) -> Run:
+def _carry(
+    attempt: Attempt, sessions: SessionStore, notices: Notices, undo: contextlib.ExitStack
+) -> Run:
     """Take the arrows one after the other."""
-    subject, host = attempt.subject, attempt.host
-    bound = memories.bind(subject, attempt.request, host, launch=attempt.record.marker)
-    memory = None
-    if isinstance(bound, Lease):
-        if bound.token is not None:
-            undo.callback(_end_lease, host, bound.launch)
-        check_access(subject, bound, attempt.request, host)
-        memory = memories.prepare(subject, bound, host, attempt.paths)
-    else:
-        check_unbound(subject, attempt.request, host)
-    check_required(attempt.request, bound)
+    subject = attempt.subject
+    bound, memory = _bind(attempt, undo)
     _furnish(attempt)
     # Before anything is started, so that a crash leaves the marker by which it is ended.
     record = sessions.update(decided(attempt, bound, memory))
     agent = agent_request(attempt, memory)
+    protocol = memory.frozen.protocol if memory else None
+    conversation = Conversation(subject.provider, agent, subject.identity, protocol)
+    seen = conversation.before(subject.stored.transcript if subject.stored else None)
+    check_continued(attempt.request, seen)
     plan, confirmed = plan_launch(attempt, agent, memory)
     files = (*(memory.files if memory else ()), *plan.files)
     if files:
@@ -119,31 +126,73 @@ def _carry(attempt: Attempt, sessions: SessionStore, undo: contextlib.ExitStack)
     if isinstance(channel, JsonLinesChannel):
         now = control(attempt, channel, agent, grant, plan)
         confirmed = together(confirmed, now)
+    refused = functools.partial(_end_refused, sessions, record.id, process)
     if isinstance(channel, JsonLinesChannel) and grant is not None:
-        channel.controls = controls(
-            attempt,
-            channel,
-            agent,
-            confirmed.instructions or "",
-            functools.partial(_end_refused, sessions, record.id, process),
-        )
-    report = established(attempt, bound, memory, plan, confirmed)
+        text = confirmed.instructions or ""
+        channel.controls = controls(attempt, channel, agent, text, refused)
+    report = established(attempt, bound, memory, plan, confirmed, seen=seen)
     record = running(record, process, report, confirmed, plan)
     sessions.update(record)
+    conversation.begin(record.instructions)
     if server is not None and grant is not None:
-        _attend(attempt, server, agent=agent, grant=grant, sessions=sessions, process=process)
+        _attend(attempt, server, agent=agent, grant=grant, sessions=sessions, refused=refused)
     if isinstance(channel, JsonLinesChannel) and grant is not None:
-        channel.watcher = _watcher(attempt, confirmed, sessions, process)
+        told = functools.partial(write_settled, sessions, record.id)
+        channel.watcher = Watcher(subject.provider, confirmed.evidence, told, refused)
     if isinstance(bound, Lease) and bound.token is not None:
-        LEASES.keep(bound.launch, functools.partial(hub_client, host))
+        LEASES.keep(bound.launch, functools.partial(hub_client, attempt.host))
+    finish = _follow(conversation, record.id, sessions, notices, refused)
     stop_if_failed.pop_all()
     return Run(
         report=report,
         process=process,
         channel=channel,
         closing=undo.pop_all(),
-        ended=functools.partial(write_end, sessions, record),
+        ended=functools.partial(_write_end, sessions, record, finish),
     )
+
+
+def _bind(attempt: Attempt, undo: contextlib.ExitStack) -> tuple[Lease | Unbound, Memory | None]:
+    """Ask for the binding, check whose memory this launch may get, and prepare it."""
+    subject, host, request = attempt.subject, attempt.host, attempt.request
+    bound = memories.bind(subject, request, host, launch=attempt.record.marker)
+    memory = None
+    if isinstance(bound, Lease):
+        if bound.token is not None:
+            undo.callback(_end_lease, host, bound.launch)
+        check_access(subject, bound, request, host)
+        memory = memories.prepare(subject, bound, host, attempt.paths)
+    else:
+        check_unbound(subject, request, host)
+    check_required(request, bound)
+    return bound, memory
+
+
+def _follow(
+    conversation: Conversation,
+    session: str,
+    sessions: SessionStore,
+    notices: Notices,
+    refused: Callable[[str], None],
+) -> Callable[[], object]:
+    """Read the conversation's transcript once a turn is over; return what reads it at the end."""
+
+    def native_id() -> str:
+        return sessions.load(session).native_id
+
+    let_go = LOOKOUT.keep(functools.partial(conversation.look, native_id, notices, refused))
+    return lambda: (let_go(), conversation.look(native_id, notices))
+
+
+def _write_end(
+    sessions: SessionStore,
+    record: SessionRecord,
+    finish: Callable[[], object],
+    status: ExitStatus,
+) -> None:
+    """Write down what the conversation showed, then how the run ended."""
+    finish()
+    write_end(sessions, record, status)
 
 
 def _furnish(attempt: Attempt) -> None:
@@ -167,7 +216,7 @@ def _attend(  # noqa: PLR0913  # everything that a thread on the screen is settl
     agent: AgentRequest,
     grant: Grant,
     sessions: SessionStore,
-    process: AgentProcess,
+    refused: Callable[[str], None],
 ) -> None:
     """Settle each thread that a person opens on the screen; end the screen where that fails."""
     session = attempt.record.id
@@ -175,18 +224,8 @@ def _attend(  # noqa: PLR0913  # everything that a thread on the screen is settl
     server.attend(
         lambda message, settled: attend(server.channel, message, agent, grant, settled),
         functools.partial(write_settled, sessions, session),
-        functools.partial(_end_refused, sessions, session, process),
+        refused,
     )
-
-
-def _watcher(
-    attempt: Attempt, confirmed: Confirmed, sessions: SessionStore, process: AgentProcess
-) -> Watcher:
-    """Add what the agent shows later to the record; end it where that contradicts the launch."""
-    session = attempt.record.id
-    refused = functools.partial(_end_refused, sessions, session, process)
-    told = functools.partial(write_settled, sessions, session)
-    return Watcher(attempt.subject.provider, confirmed.evidence, told, refused)
 
 
 def _end_refused(sessions: SessionStore, session: str, process: AgentProcess, reason: str) -> None:

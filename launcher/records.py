@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from launcher.attempt import Attempt
     from launcher.memory import Memory
     from launcher.report import LaunchReport
-    from launcher.sessions import SessionRecord, SessionStore
+    from launcher.sessions import SessionRecord, SessionStore, TranscriptMark
     from launcher.spawn import AgentProcess, ExitStatus
     from providers.base import Confirmed, Evidence, LaunchPlan
+    from providers.sighting import Sighting
 
 
 LIVE: Final = threading.Lock()
@@ -64,6 +65,7 @@ def running(
         started=timestamp(),
         warnings=report.warnings,
         evidence=tuple(recorded(one) for one in report.controls),
+        seen=report.seen,
     )
 
 
@@ -95,6 +97,27 @@ def write_settled(sessions: SessionStore, session: str, confirmed: Confirmed) ->
         sessions.update(settled)
 
 
+def write_seen(
+    sessions: SessionStore,
+    session: str,
+    seen: tuple[Sighting, ...],
+    warnings: tuple[str, ...] = (),
+    mark: TranscriptMark | None = None,
+) -> None:
+    """Add what was seen in the conversation; of one control at one source the latest stays."""
+    with LIVE:
+        record = sessions.load(session)
+        latest = {(one.control, one.source): one for one in (*record.seen, *seen)}
+        sessions.update(
+            replace(
+                record,
+                seen=tuple(latest.values()),
+                warnings=tuple(dict.fromkeys((*record.warnings, *warnings))),
+                transcript=mark or record.transcript,
+            )
+        )
+
+
 def write_unsettled(sessions: SessionStore, session: str, reason: str) -> None:
     """Write down why the run is ended from within."""
     with LIVE:
@@ -119,5 +142,8 @@ def write_failure(
 def recorded(evidence: Evidence) -> RecordedEvidence:
     """Return a piece of evidence as the record holds it."""
     return RecordedEvidence(
-        control=evidence.control, observed=evidence.observed, source=evidence.source
+        control=evidence.control,
+        observed=evidence.observed,
+        source=evidence.source,
+        asked=evidence.asked,
     )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from launcher.memory import Memory
     from launcher.request import LaunchRequest
     from providers.base import Confirmed, Evidence, LaunchPlan
+    from providers.sighting import Sighting
 
 SCHEMA: Final = 1
 
@@ -32,7 +33,9 @@ class LaunchReport:
     """What one launch or resume came to.
 
     `binding` is None for an unbound session; `unbound` then says why. `tools` is `mcp`, `cli` or
-    `none`. `controls` lists each native control with the evidence seen. `missing` names the
+    `none`. `controls` lists each native control with what the agent answered before it started (or,
+    `asked`, at an earlier launch); `seen` what the conversation itself showed by then, which the
+    session's record goes on with. `missing` names the
     capabilities that the provider lacks. `isolation` is `none`,
     `private-home (weak)` or `user NAME`.
     """
@@ -51,6 +54,7 @@ class LaunchReport:
     instructions_digest: str | None
     tools: str
     controls: tuple[Evidence, ...]
+    seen: tuple[Sighting, ...]
     isolation: str
     missing: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -74,7 +78,12 @@ class LaunchReport:
             lines.append(f"tools     {self.tools}")
             lines.append(f"protocol  {self.protocol_version} {(self.protocol_digest or '')[:12]}")
             lines.extend(
-                f"control   {one.control} = {one.observed} ({one.source})" for one in self.controls
+                f"control   {one.control} = {one.observed} ({_source(one)})"
+                for one in self.controls
+            )
+            lines.extend(
+                f"seen      {one.control} = {one.observed} ({one.source}, turn {one.turn})"
+                for one in self.seen
             )
         if self.isolation != "none":
             lines.append(f"isolation {self.isolation}")
@@ -84,12 +93,18 @@ class LaunchReport:
         return "\n".join(lines)
 
 
-def established(
+def _source(evidence: Evidence) -> str:
+    return f"{evidence.source}, asked {evidence.asked}" if evidence.asked else evidence.source
+
+
+def established(  # noqa: PLR0913  # what each step came to, each by its own name
     attempt: Attempt,
     bound: Lease | Unbound,
     memory: Memory | None,
     plan: LaunchPlan,
     confirmed: Confirmed,
+    *,
+    seen: tuple[Sighting, ...] = (),
 ) -> LaunchReport:
     """Return the report of a launch from what each of its steps came to."""
     subject = attempt.subject
@@ -122,6 +137,7 @@ def established(
         instructions_digest=digest(confirmed.instructions or plan.instructions) if frozen else None,
         tools=str(frozen.tools) if frozen else "none",
         controls=confirmed.evidence if frozen else (),
+        seen=seen,
         isolation=isolation,
         missing=subject.provider.capabilities.missing,
         warnings=tuple(
@@ -132,6 +148,7 @@ def established(
                 *_not_set(attempt.request),
                 *plan.warnings,
                 *confirmed.warnings,
+                *(one.contradicts for one in seen),
             )
             if text
         ),

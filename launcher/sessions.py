@@ -22,6 +22,7 @@ import tomli_w
 
 from hub.atomicfile import replace_file, sync_folder
 from launcher.errors import BadRequest, SessionDamaged, SessionNotFound, SessionRunning
+from providers.sighting import Sighting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,11 +58,26 @@ class RunProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEvidence:
-    """A native control and what the agent answered about it."""
+    """A native control and what the agent answered about it; `asked` where it was remembered."""
 
     control: str
     observed: str
     source: str
+    asked: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptMark:
+    """How a conversation's file stood when amux last looked.
+
+    `digest` is the hex SHA-256 of the last bytes in front of `size` (`materializer.reading`);
+    `beside` are the patterns of what belongs to the conversation.
+    """
+
+    path: str
+    size: int = 0
+    digest: str = ""
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +85,8 @@ class SessionRecord:
     """Everything that a resume needs, as it was. An empty text means that there is none.
 
     `binding` and below it up to `tool_list` are frozen when the session is made. Times are in
-    RFC 3339, UTC. `boot` is the kernel's boot id that `processes` belong to.
+    RFC 3339, UTC. `boot` is the kernel's boot id that `processes` belong to. `evidence` was asked
+    before the agent started, `seen` in the conversation itself, at the latest run.
     """
 
     id: str
@@ -107,6 +124,8 @@ class SessionRecord:
     failure: str = ""
     warnings: tuple[str, ...] = ()
     evidence: tuple[RecordedEvidence, ...] = ()
+    seen: tuple[Sighting, ...] = ()
+    transcript: TranscriptMark | None = None
 
     @property
     def bound(self) -> bool:
@@ -125,12 +144,21 @@ class SessionRecord:
             raise ValueError(f"unknown fields {', '.join(unknown)}")
         processes = tuple(RunProcess(**one) for one in values.pop("processes", ()))
         evidence = tuple(RecordedEvidence(**one) for one in values.pop("evidence", ()))
+        seen = tuple(Sighting(**one) for one in values.pop("seen", ()))
+        mark = values.pop("transcript", None)
         state = State(values.pop("state", ""))
         plain: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in values.items()
         }
-        record = cls(**plain, processes=processes, evidence=evidence, state=state)
+        record = cls(
+            **plain,
+            processes=processes,
+            evidence=evidence,
+            seen=seen,
+            transcript=None if mark is None else _mark(mark),
+            state=state,
+        )
         record.check()
         return record
 
@@ -146,6 +174,10 @@ class SessionRecord:
             raise ValueError("processes holds something else than numbers")
         if any({type(text) for text in astuple(one)} != {str} for one in self.evidence):
             raise ValueError("evidence holds something else than texts")
+        for sighting in self.seen:
+            turn, texts = sighting.turn, set(astuple(sighting)) - {sighting.turn}
+            if type(turn) is not int or {type(text) for text in texts} != {str}:
+                raise ValueError("seen holds something else than texts and a turn")
 
     def text(self) -> str:
         """Return the record as TOML that reads back to exactly this record."""
@@ -370,7 +402,18 @@ def timestamp() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z"
 
 
+def _mark(value: dict[str, Any]) -> TranscriptMark:
+    """Read a transcript's mark; raise ValueError or TypeError for another shape."""
+    mark = TranscriptMark(**{**value, "beside": tuple(value.get("beside", ()))})
+    texts = {type(text) for text in (mark.path, mark.digest, *mark.beside)}
+    if texts != {str} or type(mark.size) is not int:
+        raise ValueError("transcript holds something else than a path, a size and a digest")
+    return mark
+
+
 def _plain(value: Any) -> Any:  # noqa: ANN401  # any field of the record
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -187,7 +187,7 @@ class Supervisor:
             raise BadRequest(CLOSED)
         begun: list[str] = []
         try:
-            run = launch(request, self._host, began=begun.append)
+            run = launch(request, self._host, began=begun.append, heard=self._announcer.notice)
         except Exception as error:
             refused = request.session is not None and not begun
             self._announcer.tell(

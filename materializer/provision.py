@@ -94,12 +94,22 @@ def read(
     wishes += [(f"holds-{text.hex()}", path) for path, text in traces]
     if not there and not any(_there(Path(path)) for path, _ in traces):
         return found, (False,) * len(traces)
+    contents = look(identity, wishes, limit=limit)
+    found |= zip(there, contents, strict=False)
+    return found, tuple(content is not None for content in contents[len(there) :])
+
+
+def look(
+    identity: Identity, wishes: list[tuple[str, str]], *, limit: int
+) -> tuple[bytes | None, ...]:
+    """Have the target look, as `reading` does; None for each wish that found nothing.
+
+    Raises NotProvided.
+    """
     frames = _ask(identity, "/", wishes, limit=limit)
     if len(frames) != len(wishes):
         raise NotProvided("what reads files as the target left some out")
-    for path, (word, content) in zip(there, frames, strict=False):
-        found[path] = content if word == b"read" else None
-    return found, tuple(word == b"read" for word, _ in frames[len(there) :])
+    return tuple(content if word == b"read" else None for word, content in frames)
 
 
 def _there(path: Path) -> bool:

@@ -4,9 +4,10 @@ Standard library only, and little of it: each launch may wait for this. Started 
 in a Python with `-I -S`. Standard input carries NUL-ended fields: uid (empty: stay who you are),
 gid, groups with commas, home, limit; then pairs of what and where: `folder` and a path below
 the home (made where missing), a descriptor's number and such a path (copied there), `read`,
-`list` or `holds-` with a text in hex, and any path. Standard output answers with frames, each a
-word and a size before its bytes: `made PATH`, `read CONTENT` or `none` for each path that was to
-be read, listed or searched, and last `error SENTENCE` or `done`.
+`list`, `holds-` with a text in hex, `appended-` with a place and a digest, `newer-` with a time,
+and any path or pattern. Standard output answers with frames, each a word and a size before its
+bytes: `made PATH`, `read CONTENT` or `none` for each path that was to be read, listed or searched,
+and last `error SENTENCE` or `done`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ PASSAGE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 CHUNK = 65_536
 UMASK = 0o077
+LOOKS = (b"read", b"list", b"holds-", b"appended-", b"newer-")
 
 
 class _Target:
@@ -41,13 +43,17 @@ def main() -> None:
     import reading  # type: ignore[import-not-found]  # noqa: PLC0415  # same
 
     uid, gid, groups, home, limit, *wishes = sys.stdin.buffer.read().split(b"\0")[:-1]
+    if any(what.startswith((b"appended-", b"newer-")) for what in wishes[::2]):
+        # What `reading` imports for these; the target may not be able to read our Python.
+        import fnmatch  # noqa: F401, PLC0415
+        import hashlib  # noqa: F401, PLC0415
     at = b"."
     try:
         if uid:
             become.become(_Target(uid, gid, groups))
         os.umask(UMASK)
         for what, at in zip(wishes[::2], wishes[1::2], strict=True):
-            if what in {b"read", b"list"} or what.startswith(b"holds-"):
+            if what.startswith(LOOKS):
                 found = _look(reading, what, at, int(limit))
                 _answer(b"none" if found is None else b"read", found or b"")
                 continue
@@ -71,11 +77,17 @@ def _answer(word: bytes, content: bytes) -> None:
 
 def _look(reading: ModuleType, what: bytes, path: bytes, limit: int) -> bytes | None:
     found: bytes | None = None
-    if what == b"read":
+    kind, _, rest = what.partition(b"-")
+    if kind == b"read":
         found = reading.content(path, limit)
-    elif what == b"list":
+    elif kind == b"list":
         found = reading.listing(path)
-    elif reading.holds(path, bytes.fromhex(what.removeprefix(b"holds-").decode())):
+    elif kind == b"appended":
+        since, _, digest = rest.partition(b"-")
+        found = reading.appended(path, int(since), digest, limit)
+    elif kind == b"newer":
+        found = b"\0".join(reading.matching(path, int(rest)))
+    elif reading.holds(path, bytes.fromhex(rest.decode())):
         found = b""
     return found
 

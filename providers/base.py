@@ -9,6 +9,8 @@ environment. The launcher carries its answers through, in this order:
     confirm(channel, …)           on a preflight's channel: is native memory off?
     control(channel, …)           on the agent's own channel: the same, and the handshake
     observe(message, …)           on each later message: does it contradict what was confirmed?
+    transcripts(request, …)       which files hold the conversation
+    sightings(part)               what the lines that were added to them show
 
 Register a provider through the entry-point group `amux.providers`.
 """
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from materializer.values import PlannedFile
     from providers.errors import RequestRefused
+    from providers.sighting import Sighting, TranscriptPart, Transcripts
 
 JsonObject: TypeAlias = dict[str, Any]
 MAX_FACT_BYTES = 1024 * 1024
@@ -132,11 +135,15 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One native control, and what the agent itself answered about it."""
+    """One native control, and what the agent itself answered about it.
+
+    `asked` is when a remembered answer was given (RFC 3339, UTC); empty: asked by this launch.
+    """
 
     control: str
     observed: str
     source: str
+    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,6 +312,21 @@ class Provider(ABC):
     def observe(self, message: JsonObject) -> tuple[Evidence, ...]:
         """Read evidence in a later message of the channel; raise NotConfirmed if it contradicts."""
         del message
+        return ()
+
+    def transcripts(self, request: AgentRequest, native_id: str) -> Transcripts | None:
+        """Name the files that hold this conversation; None where the agent keeps none."""
+        del request, native_id
+        return None
+
+    def sightings(self, part: TranscriptPart) -> tuple[Sighting, ...]:
+        """Read what a part of a conversation's file shows; called with each part that is new.
+
+        After the first turn of a run and at its end the part is everything that the run wrote so
+        far; before a resume it is what was written without amux. A later sighting of a control
+        takes the place of an earlier one.
+        """
+        del part
         return ()
 
     def outgoing(self, method: str, params: JsonObject, instructions: str) -> JsonObject:

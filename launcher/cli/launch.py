@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from launcher.host import Host
+    from launcher.notice import Notice
     from launcher.run import Run
 
 FAILED: Final = 125
@@ -225,7 +227,8 @@ def _foreground(request: LaunchRequest, *, as_json: bool) -> None:
             recover(host)
             if request.session is not None:
                 request = replace(request, session=SessionStore(host.home).find(request.session))
-            with launch(request, host) as run:
+            notices = Notices(as_json=as_json, held=terminal)
+            with launch(request, host, heard=notices) as run:
                 _tell(run, host, as_json=as_json)
                 begun = time.monotonic()
                 status = place.serve(run.process)
@@ -236,9 +239,45 @@ def _foreground(request: LaunchRequest, *, as_json: bool) -> None:
         sys.exit(FAILED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    notices.let_out()
     if as_json:
         _event("ended", code=status.code, signal=status.signal, session=run.report.session)
     sys.exit(status.shell)
+
+
+class Notices:
+    """Prints what is learnt about the run; `held` until its end, where a screen would be spoilt."""
+
+    def __init__(self, *, as_json: bool, held: bool) -> None:
+        self._as_json = as_json
+        self._held = held
+        self._kept: list[Notice] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, notice: Notice) -> None:
+        """Take one notice, from any thread."""
+        with self._lock:
+            if self._held:
+                self._kept.append(notice)
+            else:
+                self._print(notice)
+
+    def let_out(self) -> None:
+        """Print what was held, and from now on at once."""
+        with self._lock:
+            self._held = False
+            for notice in self._kept:
+                self._print(notice)
+            self._kept.clear()
+
+    def _print(self, notice: Notice) -> None:
+        if self._as_json:
+            from launcher.events import Event  # noqa: PLC0415  # it brings asyncio
+
+            click.echo(json.dumps(Event.of_notice(notice).as_json(), ensure_ascii=False), err=True)
+            return
+        for text in notice.warnings:
+            click.echo(f"amux: warning: {text}", err=True)
 
 
 def _tell(run: Run, host: Host, *, as_json: bool) -> None:

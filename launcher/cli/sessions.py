@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -61,6 +62,31 @@ def show(session: str, *, as_json: bool) -> None:
         store = _open()
         record = store.load(store.find(session))
     click.echo(json.dumps(_json(record), indent=1) if as_json else record.text().rstrip())
+
+
+@command.command()
+@click.argument("session")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def verify(session: str, *, as_json: bool) -> None:
+    """Read a session's transcript: what it shows of memory.
+
+    Status 1 where that contradicts what the session is said to be.
+    """
+    from launcher.verify import verify as read_again  # noqa: PLC0415  # this command alone
+
+    with refusals():
+        host = this_host(os.environ)
+        store = SessionStore(host.home)
+        seen = read_again(store.load(store.find(session)), host, store)
+    if as_json:
+        click.echo(json.dumps({"items": [asdict(one) for one in seen]}, indent=1))
+    for one in seen if not as_json else ():
+        click.echo(f"{one.control} = {one.observed} ({one.source}, turn {one.turn})")
+    wrong = [one.contradicts for one in seen if one.contradicts]
+    for text in wrong:
+        click.echo(f"amux: {text}", err=True)
+    if wrong:
+        sys.exit(1)
 
 
 @command.command()

@@ -92,7 +92,10 @@ def test_a_fresh_launch_reports_binding_evidence_and_digests_and_says_no_secret(
     report = run.report.as_json()
     jsonschema.validate(report, json.loads(SCHEMA.read_text()))
     assert report["binding"] == "global"
-    assert report["controls"] == [{"control": "memory", "observed": "off", "source": "echo"}]
+    assert report["controls"] == [
+        {"control": "memory", "observed": "off", "source": "echo", "asked": ""}
+    ]
+    assert report["seen"] == []
     assert text == OWN_TEXT + render("cli").text
     assert report["protocol_digest"] == render("cli").digest
     assert connection["token"] not in json.dumps(report)

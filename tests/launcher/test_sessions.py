@@ -15,7 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.errors import BadRequest, SessionDamaged, SessionNotFound, SessionRunning
-from launcher.sessions import RecordedEvidence, RunProcess, SessionRecord, SessionStore, State
+from launcher.sessions import (
+    RecordedEvidence,
+    RunProcess,
+    SessionRecord,
+    SessionStore,
+    State,
+    TranscriptMark,
+)
+from providers.sighting import Sighting
 
 HEAD = b'schema = 1\nid = "abcd"\nprovider = "p"\nstate = "ended"\n'
 TEXT = (
@@ -63,7 +71,17 @@ def full_record(store: SessionStore) -> SessionRecord:
         exit_signal=9,
         failure="none",
         warnings=("one", "two"),
-        evidence=(RecordedEvidence(control="memories", observed="false", source="config/read"),),
+        evidence=(
+            RecordedEvidence(
+                control="memories", observed="false", source="config/read", asked="2026-11-30"
+            ),
+        ),
+        seen=(
+            Sighting(
+                control="protocol", observed="0 times", source="rollout", turn=1, contradicts="gone"
+            ),
+        ),
+        transcript=TranscriptMark(path="/a/b", size=3, digest="0f", beside=("/a/*",)),
     )
 
 
