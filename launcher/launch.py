@@ -31,7 +31,14 @@ from launcher.leases import LEASES
 from launcher.lines import LineChannel
 from launcher.lookout import LOOKOUT
 from launcher.notice import Notice, Notices
-from launcher.planning import agent_request, control, controls, plan_launch, together
+from launcher.planning import (
+    agent_request,
+    control,
+    controls,
+    driving,
+    plan_launch,
+    together,
+)
 from launcher.records import (
     decided,
     running,
@@ -136,17 +143,20 @@ def _carry(
     conversation.begin(record.instructions)
     if server is not None and grant is not None:
         _attend(attempt, server, agent=agent, grant=grant, sessions=sessions, refused=refused)
+    told = functools.partial(write_settled, sessions, record.id)
+    watcher = Watcher(subject.provider, confirmed.evidence, told, refused)
     if isinstance(channel, JsonLinesChannel) and grant is not None:
-        told = functools.partial(write_settled, sessions, record.id)
-        channel.watcher = Watcher(subject.provider, confirmed.evidence, told, refused)
+        channel.watcher = watcher
     if isinstance(bound, Lease) and bound.token is not None:
         LEASES.keep(bound.launch, functools.partial(hub_client, attempt.host))
     finish = _follow(conversation, record.id, sessions, notices, refused)
     stop_if_failed.pop_all()
+    driven = plan.driven and grant is not None
     return Run(
         report=report,
         process=process,
         channel=channel,
+        driving=driving(attempt, record.instructions, watcher) if driven else None,
         closing=undo.pop_all(),
         ended=functools.partial(_write_end, sessions, record, finish),
     )
@@ -237,6 +247,7 @@ def _end_refused(sessions: SessionStore, session: str, process: AgentProcess, re
 
 
 def _spawn_request(attempt: Attempt, memory: Memory | None, plan: LaunchPlan) -> SpawnRequest:
+    stdio = _stdio(attempt, plan)
     return SpawnRequest(
         argv=plan.argv,
         environment=run_environment(
@@ -247,18 +258,26 @@ def _spawn_request(attempt: Attempt, memory: Memory | None, plan: LaunchPlan) ->
         ),
         cwd=attempt.subject.cwd,
         marker=attempt.record.marker,
-        stdio=_stdio(attempt),
+        stdio=stdio,
         identity=attempt.subject.identity,
         rows=attempt.request.rows,
         columns=attempt.request.columns,
         hold=(attempt.lock,),
-        stderr_copy=2 if attempt.request.mode is Mode.PASSTHROUGH else None,
+        stderr_copy=2 if plan.driven or attempt.request.mode is Mode.PASSTHROUGH else None,
     )
 
 
-def _stdio(attempt: Attempt) -> Stdio:
-    """Choose the agent's stdio; another user never gets the caller's own."""
+def _stdio(attempt: Attempt, plan: LaunchPlan) -> Stdio:
+    """Choose the agent's stdio; another user, or a program that drives, never gets the caller's."""
     mode = attempt.request.mode
+    if plan.driven:
+        if not attempt.request.relayed:
+            message = (
+                "these arguments let a program drive the agent over stdio, and nobody here would "
+                "carry its messages; use Mode.STREAM, whose channel holds them"
+            )
+            raise BadRequest(message)
+        return Stdio.PIPES
     if mode is Mode.TERMINAL and attempt.request.pty:
         return Stdio.PTY
     if attempt.subject.identity is None:

@@ -7,6 +7,7 @@ import os
 import sys
 import uuid
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING
 
 from launcher.channel import Controls
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from launcher.attempt import Attempt
     from launcher.channel import JsonLinesChannel
+    from launcher.driving import Driving
     from launcher.memory import Memory
     from providers.base import Grant, JsonObject
 
@@ -179,4 +181,17 @@ def controls(
     return Controls(
         before=lambda method, params: outgoing(method, params, instructions),
         after=after,
+    )
+
+
+def driving(attempt: Attempt, instructions: str, watch: Callable[[JsonObject], None]) -> Driving:
+    """Hold a program that drives the agent over the caller's stdio to what the launch confirmed."""
+    from launcher.driving import Driving  # noqa: PLC0415  # few launches are driven
+
+    provider = attempt.subject.provider
+    outgoing = held(provider.outgoing, dict)
+    return Driving(
+        hold=lambda message: outgoing(str(message.get("type")), message, instructions),
+        refusal=held(provider.refusal, dict, NoneType),
+        watch=watch,
     )

@@ -183,7 +183,9 @@ class LaunchPlan:
     `environment` is added to the request's, `without` removed from it. `server` is the argv of a
     second process that must run beside the agent (an app-server beside its screen); the channel
     is then the server's, on the Unix socket `socket`, which it makes. `instructions` and
-    `native_id` where they are known before the start.
+    `native_id` where they are known before the start. `driven`: in a mode where stdio is the
+    caller's, a program of the caller's drives the agent with JSON lines; the launcher carries them,
+    each held by `outgoing`.
     """
 
     argv: tuple[str, ...]
@@ -191,6 +193,7 @@ class LaunchPlan:
     without: frozenset[str] = frozenset()
     files: tuple[PlannedFile, ...] = ()
     framing: Framing = Framing.RAW
+    driven: bool = False
     server: tuple[str, ...] | None = None
     socket: str | None = None
     instructions: str | None = None
@@ -338,6 +341,11 @@ class Provider(ABC):
         """
         del method, instructions
         return params
+
+    def refusal(self, message: JsonObject, reason: str) -> JsonObject | None:
+        """Return what the agent would answer to a message that `outgoing` refused, if anything."""
+        del message, reason
+        return None
 
     def opened(
         self, channel: Channel, method: str, result: JsonObject, request: AgentRequest
