@@ -48,7 +48,7 @@ class Driving:
 
     `hold` returns a message as it may be sent, or raises a ProviderError; `refusal` returns what
     the agent would answer to one that was refused, None where it answers nothing; `watch` sees each
-    of the agent's messages. The directions may be used from a thread each.
+    of the agent's messages, `out` is the program's end. Each direction may have a thread of its own.
     """
 
     def __init__(
@@ -56,10 +56,13 @@ class Driving:
         hold: Callable[[JsonObject], JsonObject],
         refusal: Callable[[JsonObject, str], JsonObject | None],
         watch: Callable[[JsonObject], None],
+        *,
+        out: int = 1,
     ) -> None:
         self._hold = hold
         self._refusal = refusal
         self._watch = watch
+        self._out = out
         self._typed = _Lines()
         self._said = _Lines()
         self._writing = threading.Lock()
@@ -114,7 +117,7 @@ class Driving:
     def _write(self, data: bytes) -> bool:
         """Write whole lines to the program, those of one direction after those of the other."""
         with self._writing:
-            return write_all(1, data)
+            return write_all(self._out, data)
 
 
 def _complain(reason: str) -> None:

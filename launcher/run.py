@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Run:
     """A running agent with what was established about it. Every method is safe from any thread.
 
-    `driving` holds a program that drives the agent over the caller's stdio. Used as a context manager
-    it stops the agent at the end of the block.
+    `driving` holds a program that drives the agent over the caller's stdio. Used as a context
+    manager it stops the agent at the end of the block.
     """
 
     def __init__(  # noqa: PLR0913  # what a run is made of, each by its own name

@@ -154,8 +154,8 @@ def refuse_unbindable(items: tuple[Item, ...]) -> None:
         raise BadArguments(message)
     if given(items, SDK_URL):
         message = (
-            f"with {SDK_URL} Claude is driven over the network, where amux cannot hold what is asked "
-            "of it; drive it over stdio, or from Python with LaunchRequest(mode=Mode.STREAM)"
+            f"with {SDK_URL} Claude is driven over the network, where amux cannot hold what it is "
+            "asked; drive it over stdio, or from Python with LaunchRequest(mode=Mode.STREAM)"
         )
         raise BadArguments(message)
     for item in items:
