@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,7 @@ from launcher.binding import Lease
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
 from launcher.conversation import Conversation
 from launcher.environment import MemoryVariables, run_environment
-from launcher.errors import BadRequest
+from launcher.errors import AgentFailed, BadRequest
 from launcher.foreign import held
 from launcher.hublink import hub_client
 from launcher.leases import LEASES
@@ -38,6 +39,7 @@ from launcher.planning import (
     driving,
     plan_launch,
     together,
+    without_unknown,
 )
 from launcher.records import (
     decided,
@@ -113,7 +115,7 @@ def _carry(
     conversation = Conversation(subject.provider, agent, subject.identity, protocol)
     seen = conversation.before(subject.stored.transcript if subject.stored else None)
     check_continued(attempt.request, seen)
-    plan, confirmed = plan_launch(attempt, agent, memory)
+    agent, plan, confirmed = plan_launch(attempt, agent, memory)
     files = (*(memory.files if memory else ()), *plan.files)
     if files:
         runs.apply(attempt.paths, files, subject.identity)
@@ -126,13 +128,11 @@ def _carry(
         undo.callback(server.stop)
         now = control(attempt, server.channel, agent, grant, plan)
         confirmed = together(confirmed, now)
-    process = spawn(start)
     stop_if_failed = undo.enter_context(contextlib.ExitStack())
+    begun = _begin(attempt, agent, memory, plan)
+    agent, plan, process, channel = begun.agent, begun.plan, begun.process, begun.channel
     stop_if_failed.callback(process.stop)
-    channel = _channel(process, plan.framing, attempt.request.mode)
-    if isinstance(channel, JsonLinesChannel):
-        now = control(attempt, channel, agent, grant, plan)
-        confirmed = together(confirmed, now)
+    confirmed = together(confirmed, begun.confirmed)
     refused = functools.partial(_end_refused, sessions, record.id, process)
     if isinstance(channel, JsonLinesChannel) and grant is not None:
         text = confirmed.instructions or ""
@@ -203,6 +203,41 @@ def _write_end(
     """Write down what the conversation showed, then how the run ended."""
     finish()
     write_end(sessions, record, status)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    """An agent that runs, and what it was asked for in the end."""
+
+    agent: AgentRequest
+    plan: LaunchPlan
+    process: AgentProcess
+    channel: LineChannel | None
+    confirmed: Confirmed
+
+
+def _begin(
+    attempt: Attempt, agent: AgentRequest, memory: Memory | None, plan: LaunchPlan
+) -> _Begun:
+    """Start the agent and do its handshake; start it again without a flag that it died of."""
+    while True:
+        process = spawn(_spawn_request(attempt, memory, plan))
+        with contextlib.ExitStack() as failed:
+            failed.callback(process.stop)
+            channel = _channel(process, plan.framing, attempt.request.mode)
+            confirmed = Confirmed()
+            try:
+                if isinstance(channel, JsonLinesChannel):
+                    grant = memory.grant if memory else None
+                    confirmed = control(attempt, channel, agent, grant, plan)
+            except AgentFailed as error:
+                agent = without_unknown(attempt, agent, error)
+            else:
+                failed.pop_all()
+                return _Begun(
+                    agent=agent, plan=plan, process=process, channel=channel, confirmed=confirmed
+                )
+        agent, plan, _ = plan_launch(attempt, agent, memory)
 
 
 def _furnish(attempt: Attempt) -> None:

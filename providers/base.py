@@ -92,7 +92,8 @@ class AgentRequest:
     `command` starts the agent (interpreter and script where the agent is a script).
     `environment` is the agent's, before the provider's own additions; `options` are among those
     that the provider declares. `interpreter` is the Python that amux itself runs on.
-    `fresh_id` is a random UUID that a provider may give to a new native conversation.
+    `fresh_id` is a random UUID that a provider may give to a new native conversation. `unknown`
+    holds those of amux's own flags that this very agent was seen not to know.
     """
 
     command: tuple[str, ...]
@@ -106,6 +107,7 @@ class AgentRequest:
     fresh_id: str = ""
     resume: NativeResume | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    unknown: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,6 +302,15 @@ class Provider(ABC):
         confirmed: Confirmed | None = None,
     ) -> LaunchPlan | Preflight:
         """Compute how to start the agent; `confirmed` is a preflight's outcome."""
+
+    def unknown_flag(self, request: AgentRequest, said: str) -> str:
+        """Name the flag of amux's own of which an agent died that ended with `said` on its stderr.
+
+        Empty where it was none. The launcher then plans once more with it in `request.unknown`;
+        a plan that needs the flag raises UnsupportedVersion, which names it.
+        """
+        del request, said
+        return ""
 
     def confirm(self, channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
         """Ask a preflight's agent for the controls; raise NotConfirmed with its own answer."""
