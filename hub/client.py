@@ -2,7 +2,8 @@
 
 Over a Unix socket it speaks with the standard library, over TLS with httpx, which is
 imported only then. Every call makes its own exchange, so one client serves many threads.
-Nothing is retried: after `Unavailable` a write may have happened, and reading tells.
+After `Unavailable` nothing is retried: a write may have happened, and reading tells. A refused
+credential is read once more from its file: a home's own Hub may have made a new one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 from urllib.parse import quote
 
 from hub.connection import Connection, load_connection
-from hub.errors import WIRE_ERRORS, Conflict, HubError, JsonField, Unavailable
+from hub.errors import WIRE_ERRORS, Conflict, HubError, JsonField, Unauthenticated, Unavailable
+from hub.residence import HOME_HEADER, residence
 from hub.transport import TlsTransport, UnixTransport
 
 if TYPE_CHECKING:
@@ -104,7 +106,10 @@ class HubClient:
             self._transport = TlsTransport(
                 connection.url, ca_pem=connection.ca_pem, seconds=seconds
             )
+        self._file: Path | None = None
         self._headers = {"Authorization": f"Bearer {connection.token}"}
+        if connection.home is not None:
+            self._headers[HOME_HEADER] = residence(connection.home).text
         if binding is not None:
             self._headers[BINDING_HEADER] = binding
 
@@ -113,7 +118,9 @@ class HubClient:
         cls, path: Path, *, binding: str | None = None, seconds: float = SECONDS
     ) -> HubClient:
         """Read a connection file and return its client. Raises HomeRefused."""
-        return cls(load_connection(path), binding=binding, seconds=seconds)
+        client = cls(load_connection(path), binding=binding, seconds=seconds)
+        client._file = path
+        return client
 
     def __enter__(self) -> Self:
         """Return the client itself."""
@@ -202,6 +209,27 @@ class HubClient:
 
     def _call(
         self, method: str, path: str, body: Mapping[str, object] | None = None
+    ) -> dict[str, object]:
+        try:
+            return self._exchange(method, path, body)
+        except Unauthenticated:
+            if not self._renew_credential():
+                raise
+        return self._exchange(method, path, body)
+
+    def _renew_credential(self) -> bool:
+        """Take the credential that the file of this home holds now; False if it is the same."""
+        if self._file is None:
+            return False
+        connection = load_connection(self._file)
+        fresh = f"Bearer {connection.token}"
+        if connection.home is None or fresh == self._headers["Authorization"]:
+            return False
+        self._headers = {**self._headers, "Authorization": fresh}
+        return True
+
+    def _exchange(
+        self, method: str, path: str, body: Mapping[str, object] | None
     ) -> dict[str, object]:
         headers = dict(self._headers)
         data = None

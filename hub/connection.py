@@ -1,6 +1,9 @@
 """How to reach a Hub and with which credential: the connection file, JSON, mode 0600.
 
-{"schema": 1, "url": "unix:/abs/hub.sock" | "https://host:port", "token": "…", "ca_pem": "…"}
+{"schema": 1, "url": "unix:hub.sock" | "https://host:port", "token": "…", "ca_pem": "…"}
+
+A home names its own Hub by `unix:hub.sock`, the socket in the home that the file lies in, so
+that a copy or a moved home never reaches another's. Absolute addresses are for a launch's file.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from urllib.parse import urlsplit
 
 from hub.atomicfile import replace_file
 from hub.errors import HomeRefused
+from hub.home import OWN_SOCKET, private_socket
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,19 +24,26 @@ if TYPE_CHECKING:
 Role: TypeAlias = Literal["user", "runtime", "admin"]
 ROLES: Final[tuple[Role, ...]] = ("user", "runtime", "admin")
 SCHEMA: Final = 1
+FOLDER: Final = "connections"
 UNIX: Final = "unix:"
+OWN_URL: Final = UNIX + OWN_SOCKET
+"""The address of a home's own Hub."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """A Hub's address and a credential for it. Raises HomeRefused for an `http://` address."""
+    """A Hub's address and a credential for it. Raises HomeRefused for an `http://` address.
+
+    `home` is the folder whose own Hub it is, where the address is the relative one.
+    """
 
     url: str
     token: str = field(repr=False)
     ca_pem: str | None = field(default=None, repr=False)
+    home: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.url.startswith(UNIX + "/"):
+        if self.url.startswith(UNIX + "/") or (self.url == OWN_URL and self.home is not None):
             return
         parts = urlsplit(self.url)
         if parts.scheme == "http":
@@ -47,6 +58,8 @@ class Connection:
     @property
     def socket_path(self) -> str | None:
         """Return the Unix socket's path, or None for an https address."""
+        if self.home is not None:
+            return str(private_socket(self.home))
         return self.url.removeprefix(UNIX) if self.url.startswith(UNIX) else None
 
     @property
@@ -57,7 +70,7 @@ class Connection:
 
 def connection_path(home: Path, role: Role) -> Path:
     """Return where a home keeps its connection of this role."""
-    return home / "connections" / f"{role}.json"
+    return home / FOLDER / f"{role}.json"
 
 
 def load_connection(path: Path) -> Connection:
@@ -83,6 +96,9 @@ def load_connection(path: Path) -> Connection:
         raise HomeRefused(f"the connection file {path} has no url or token")
     if ca_pem is not None and not isinstance(ca_pem, str):
         raise HomeRefused(f"ca_pem in {path} is not text")
+    if url == OWN_URL or (url.startswith(UNIX) and path.parent.name == FOLDER):
+        # Whatever stands there: a home's own Hub is the one whose socket lies in it.
+        return Connection(url=OWN_URL, token=token, home=path.parent.parent)
     return Connection(url=url, token=token, ca_pem=ca_pem)
 
 

@@ -1,7 +1,8 @@
 """First use on one machine, and enrolment with a remote Hub: who fills `connections/`.
 
 A home is either local or remote. Local: the account that owns AMUX_HOME is the operator
-of its Hub, so its runtime credential may open launches for any Principal of that Hub.
+of its Hub, so its runtime credential may open launches for any Principal of that Hub. What
+that account lost (a restored `identity/`, a credential that was revoked) is made anew.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from hub.atomicfile import locked
 from hub.connection import (
+    OWN_URL,
     ROLES,
-    UNIX,
     Connection,
     Role,
     connection_path,
@@ -22,7 +23,7 @@ from hub.connection import (
     save_connection,
 )
 from hub.errors import HomeRefused
-from hub.home import open_private_folder, private_socket
+from hub.home import open_private_folder
 from hub.identity import CredentialFile, PrincipalFile, is_principal_id
 from hub.identity import token as tokens
 
@@ -33,26 +34,26 @@ LOCAL_LABEL: Final = "local"
 
 
 def enrol_local(home: Path) -> str | None:
-    """Make what the first use of a local home needs; do nothing where it stands already.
+    """Make what a local home needs to reach its own Hub; do nothing where it stands already.
 
     Makes the Principal named after the account, its three credentials and connection
-    files. Returns that Principal's id, or None for a home that uses a remote Hub.
+    files, each where it is missing or the Hub no longer knows it. Returns that Principal's
+    id, or None for a home that uses a remote Hub.
     """
     folder = open_private_folder(home / "connections")
     if remote_connection(home) is not None:
         return None
     identity = open_private_folder(home / "identity")
-    url = UNIX + str(private_socket(home))
     name = account_principal()
-    if all(_stands(home, role, url) for role in ROLES):
-        return name
+    principals, credentials = PrincipalFile(identity), CredentialFile(identity)
+    known = principals.current().resolve(name)
+    if known is not None and all(_stands(home, role, credentials, known.id) for role in ROLES):
+        return known.id
     with locked(folder / ".lock"):
-        principals = PrincipalFile(identity)
         known = principals.current().resolve(name)
         principal = known if known is not None else principals.add(name)
-        credentials = CredentialFile(identity)
         for role in ROLES:
-            if _stands(home, role, url):
+            if _stands(home, role, credentials, principal.id):
                 continue
             token = credentials.issue(
                 role,
@@ -61,7 +62,8 @@ def enrol_local(home: Path) -> str | None:
                 label=LOCAL_LABEL,
                 replacing_label=True,
             )
-            save_connection(connection_path(home, role), Connection(url=url, token=token.text))
+            made = Connection(url=OWN_URL, token=token.text, home=home)
+            save_connection(connection_path(home, role), made)
     return principal.id
 
 
@@ -82,6 +84,10 @@ def connect(home: Path, connection: Connection) -> Role:
 
     The role follows from the credential's kind. Raises HomeRefused for another text.
     """
+    if not connection.remote:
+        raise HomeRefused(
+            "amux hub connect is for a Hub at https://HOST:PORT; a home's own needs no enrolment"
+        )
     token = tokens.parse(connection.token)
     if token is None or token.kind == "agent":
         raise HomeRefused(
@@ -121,6 +127,19 @@ def account_principal() -> str:
     return plain if is_principal_id(plain) else f"uid-{os.geteuid()}"
 
 
-def _stands(home: Path, role: Role, url: str) -> bool:
+def _stands(home: Path, role: Role, credentials: CredentialFile, principal: str) -> bool:
+    """Say whether this role reaches the home's own Hub, with a credential that it knows."""
     path = connection_path(home, role)
-    return path.exists() and load_connection(path).url == url
+    if not path.exists():
+        return False
+    connection = load_connection(path)
+    token = tokens.parse(connection.token)
+    if connection.url != OWN_URL or token is None:
+        return False
+    known = credentials.current().get(token.id)
+    owner = None if role == "admin" else principal
+    return (
+        known is not None
+        and tokens.matches(token, known.digest)
+        and (known.kind, known.principal) == (role, owner)
+    )

@@ -7,6 +7,9 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from hub.errors import HomeRefused
+from hub.residence import residence
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -21,7 +24,8 @@ class Holder:
     """A running Hub: process, version, sockets, and the settings that it started with.
 
     `start` is the kernel's start time of the process in clock ticks: pid and start
-    together name one process for ever.
+    together name one process for ever. `home` is the folder that it serves, as in
+    `hub.residence`.
     """
 
     pid: int
@@ -31,6 +35,7 @@ class Holder:
     agent_socket: str
     listen: str
     started_at: int
+    home: str
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, object]:
@@ -43,6 +48,7 @@ class Holder:
             "agent_socket": self.agent_socket,
             "listen": self.listen,
             "started_at": self.started_at,
+            "home": self.home,
             "settings": dict(self.settings),
         }
 
@@ -50,8 +56,9 @@ class Holder:
 def read_holder(home: Path, *, living: bool = True) -> Holder | None:
     """Return the Hub that the lock file names, or None when it names none.
 
-    `living` asks for one whose process runs. The lock itself is not tried: for a moment
-    that would keep a Hub that starts just then from getting it.
+    What a copied lock file says is about another home, so that it names none here. `living`
+    asks for one whose process runs. The lock itself is not tried: for a moment that would
+    keep a Hub that starts just then from getting it.
     """
     try:
         descriptor = os.open(home / LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -61,9 +68,20 @@ def read_holder(home: Path, *, living: bool = True) -> Holder | None:
         holder = _parse(os.pread(descriptor, 65536, 0))
     finally:
         os.close(descriptor)
-    if holder is None or (living and process_start(holder.pid) != holder.start):
+    if holder is None or not _serves(holder, home):
+        return None
+    if living and process_start(holder.pid) != holder.start:
         return None
     return holder
+
+
+def _serves(holder: Holder, home: Path) -> bool:
+    """Say whether it is this very folder that the Hub serves, by device and inode."""
+    try:
+        here = residence(home)
+    except HomeRefused:
+        return False
+    return holder.home.rpartition(":")[0] == here.text.rpartition(":")[0]
 
 
 def process_start(pid: int) -> int | None:
@@ -90,6 +108,7 @@ def _parse(data: bytes) -> Holder | None:
             agent_socket=str(tree["agent_socket"]),
             listen=str(tree["listen"]),
             started_at=int(tree["started_at"]),
+            home=str(tree["home"]),
             settings=settings,
         )
     except (ValueError, KeyError, TypeError, AttributeError):

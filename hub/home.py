@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hub.errors import HomeRefused
+from hub.residence import settle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 PRIVATE_FOLDER: Final = 0o700
 PRIVATE_FILE: Final = 0o600
 PASSABLE_FOLDER: Final = 0o711
+OWN_SOCKET: Final = "hub.sock"
 ROOT_RUNS: Final = Path("/var/lib/amux")
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
@@ -30,7 +32,8 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 def home_path(environ: Mapping[str, str]) -> Path:
     """Return where AMUX_HOME is, links resolved, without making or checking it.
 
-    Raises HomeRefused when AMUX_HOME is relative, or when neither it nor HOME is set.
+    Raises HomeRefused when AMUX_HOME is relative or not printable UTF-8, or when neither it nor
+    HOME is set.
     """
     named = environ.get("AMUX_HOME")
     if named:
@@ -44,7 +47,18 @@ def home_path(environ: Mapping[str, str]) -> Path:
                 "neither AMUX_HOME nor HOME is set to an absolute path; set AMUX_HOME"
             )
         path = Path(account_home) / ".amux"
-    return Path(os.path.realpath(path))
+    return _written_out(Path(os.path.realpath(path)))
+
+
+def _written_out(path: Path) -> Path:
+    """Return the path unless the files that name it could not: settings, JSON, TOML, HTTP."""
+    try:
+        text = os.fsencode(path).decode()
+    except UnicodeDecodeError as error:
+        raise HomeRefused(f"the path {str(path)!r} is not UTF-8; use another folder") from error
+    if not text.isprintable():
+        raise HomeRefused(f"the path {text!r} holds a control character; use another folder")
+    return path
 
 
 def open_home(environ: Mapping[str, str]) -> Path:
@@ -53,8 +67,9 @@ def open_home(environ: Mapping[str, str]) -> Path:
     Raises HomeRefused for a folder of another account or one that group or others may
     write. Read permission of group and others is taken away.
     """
-    home = home_path(environ)
-    return open_private_folder(home)
+    home = open_private_folder(home_path(environ))
+    settle(home)
+    return home
 
 
 def open_private_folder(path: Path) -> Path:
@@ -94,7 +109,7 @@ def runs_root(home: Path, environ: Mapping[str, str], *, euid: int) -> Path:
         path = Path(named)
         if not path.is_absolute():
             raise HomeRefused(f"AMUX_RUNS is {named!r}; it has to be an absolute path")
-        return Path(os.path.realpath(path))
+        return _written_out(Path(os.path.realpath(path)))
     if euid == 0:
         digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:12]
         return ROOT_RUNS / digest / "runs"
@@ -108,7 +123,7 @@ def agent_socket(home: Path, environ: Mapping[str, str], *, euid: int) -> Path:
 
 def private_socket(home: Path) -> Path:
     """Return the path of the Hub's private socket."""
-    return home / "hub.sock"
+    return home / OWN_SOCKET
 
 
 def _make_folder(path: Path, mode: int) -> os.stat_result:

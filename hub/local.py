@@ -34,6 +34,8 @@ READY: Final = "ready"
 TAKEN: Final = "taken: "
 START_SECONDS: Final = 20.0
 STOP_SECONDS: Final = 20.0
+ANSWER_SECONDS: Final = 2.0
+"""For a place in the queue of a socket, which takes thousands of callers that wait."""
 _POLL_SECONDS: Final = 0.02
 _KEPT: Final = ("HOME", "USER", "LOGNAME", "AMUX_RUNS")
 _INSIDE_RUN: Final = ("AMUX_RUN", "AMUX_CONNECTION", "AMUX_MEMORY_BINDING")
@@ -105,10 +107,10 @@ def hub_status(home: Path) -> HubStatus:
 
 
 def answers(home: Path) -> bool:
-    """Say whether something accepts connections on this home's private socket."""
+    """Say whether a Hub of this very home accepts connections on its private socket."""
     with contextlib.suppress(OSError):
-        connect(private_socket(home), seconds=2.0).close()
-        return True
+        connect(private_socket(home), seconds=ANSWER_SECONDS).close()
+        return read_holder(home, living=False) is not None
     return False
 
 

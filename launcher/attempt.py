@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hub.residence import residence
 from launcher.processes import boot_id
 from launcher.sessions import SessionRecord, SessionStore, State, timestamp
 from materializer import runs
@@ -60,6 +61,7 @@ def claim(
         private_home=str(request.private_home or known.private_home),
         marker=secrets.token_hex(16),
         boot=boot_id(),
+        home=residence(host.home).identity,
         created=timestamp() if fresh else known.created,
         started="",
         ended="",

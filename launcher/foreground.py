@@ -12,7 +12,6 @@ a shared terminal it could type into the caller's shell.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import select
 import signal
@@ -27,10 +26,9 @@ from launcher.spawn import STDIO_SHARED, ExitStatus, Stdio
 from launcher.stdio import write_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from types import FrameType
 
-    from launcher.driving import Driving
     from launcher.spawn import AgentProcess
 
 CHUNK: Final = 65536
@@ -69,16 +67,13 @@ class Foreground:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def serve(self, process: AgentProcess, driving: Driving | None = None) -> ExitStatus:
-        """Serve the agent until it has ended, as its kind of stdio needs; return how it ended.
-
-        With `driving` a program's messages pass through it, and the agent's.
-        """
+    def serve(self, process: AgentProcess) -> ExitStatus:
+        """Serve the agent until it has ended, as its kind of stdio needs; return how it ended."""
         self._process = process
         if process.request.stdio is Stdio.PTY:
             return relay_terminal(process)
         if process.request.stdio is Stdio.PIPES:
-            return relay_pipes(process, driving)
+            return relay_pipes(process)
         process.on_stopped(lambda _: os.kill(os.getpid(), signal.SIGTSTP))
         status = process.wait() or LOST
         # A killed agent had no chance to leave raw mode itself.
@@ -143,19 +138,15 @@ def window_size(descriptor: int = 0) -> tuple[int, int]:
     return rows or 24, columns or 80
 
 
-def relay_pipes(process: AgentProcess, driving: Driving | None = None) -> ExitStatus:
+def relay_pipes(process: AgentProcess) -> ExitStatus:
     """Copy the caller's stdin and stdout; the agent's stderr goes by `stderr_copy`."""
-    typed = driving.typed if driving is not None else bytes
-    say = driving.say if driving is not None else functools.partial(write_all, 1)
-    threading.Thread(target=_feed, args=(process, typed), name="amux-stdin", daemon=True).start()
-    if process.stdout is not None:
-        listening = _copy_output(process, process.stdout.fileno(), say)
-        if not (listening and say(b"")):
-            process.stdout.close()
+    threading.Thread(target=_feed, args=(process,), name="amux-stdin", daemon=True).start()
+    if process.stdout is not None and not _copy_output(process, process.stdout.fileno()):
+        process.stdout.close()
     return process.wait() or LOST
 
 
-def _copy_output(process: AgentProcess, source: int, say: Callable[[bytes], bool]) -> bool:
+def _copy_output(process: AgentProcess, source: int) -> bool:
     """Copy to stdout until the pipe ends, or the agent has and the rest is copied.
 
     The pipe may outlive the run: a target can hand its end to a process of its own elsewhere.
@@ -173,7 +164,7 @@ def _copy_output(process: AgentProcess, source: int, say: Callable[[bytes], bool
             chunk = os.read(source, CHUNK) if source in ready else b""
             if not chunk and (source in ready or not ready):
                 break
-            if not say(chunk):
+            if not write_all(1, chunk):
                 return False
             if wake not in inputs:
                 rest -= len(chunk)
@@ -294,12 +285,10 @@ class _TerminalRelay:
         self._process.resume()
 
 
-def _feed(process: AgentProcess, typed: Callable[[bytes], bytes]) -> None:
-    """Copy what of stdin is let through to the agent; its end is passed on."""
-    chunk = b"-"
-    while chunk:
-        chunk = os.read(0, CHUNK)
-        view = memoryview(typed(chunk))
+def _feed(process: AgentProcess) -> None:
+    """Copy stdin to the agent; its end is passed on."""
+    while chunk := os.read(0, CHUNK):
+        view = memoryview(chunk)
         while view:
             try:
                 view = view[process.write(view) :]

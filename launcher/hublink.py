@@ -10,6 +10,7 @@ from hub.bindings import PRINCIPAL_PREFIX
 from hub.client import HubClient
 from hub.connection import connection_path, load_connection
 from hub.errors import HomeRefused, MemoryDisabled
+from hub.holder import read_holder
 from hub.unixsocket import connect
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _answers(host: Host) -> bool:
         return True
     with contextlib.suppress(OSError):
         connect(Path(socket_path), seconds=CONNECT_SECONDS).close()
-        return True
+        return read_holder(host.home, living=False) is not None
     return False
 
 

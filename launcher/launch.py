@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Final
@@ -25,22 +24,14 @@ from launcher.binding import Lease
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
 from launcher.conversation import Conversation
 from launcher.environment import MemoryVariables, run_environment
-from launcher.errors import AgentFailed, BadRequest
+from launcher.errors import BadRequest
 from launcher.foreign import held
 from launcher.hublink import hub_client
 from launcher.leases import LEASES
 from launcher.lines import LineChannel
 from launcher.lookout import LOOKOUT
 from launcher.notice import Notice, Notices
-from launcher.planning import (
-    agent_request,
-    control,
-    controls,
-    driving,
-    plan_launch,
-    together,
-    without_unknown,
-)
+from launcher.planning import agent_request, control, controls, plan_launch, together
 from launcher.records import (
     decided,
     running,
@@ -115,7 +106,7 @@ def _carry(
     conversation = Conversation(subject.provider, agent, subject.identity, protocol)
     seen = conversation.before(subject.stored.transcript if subject.stored else None)
     check_continued(attempt.request, seen)
-    agent, plan, confirmed = plan_launch(attempt, agent, memory)
+    plan, confirmed = plan_launch(attempt, agent, memory)
     files = (*(memory.files if memory else ()), *plan.files)
     if files:
         runs.apply(attempt.paths, files, subject.identity)
@@ -128,11 +119,13 @@ def _carry(
         undo.callback(server.stop)
         now = control(attempt, server.channel, agent, grant, plan)
         confirmed = together(confirmed, now)
+    process = spawn(start)
     stop_if_failed = undo.enter_context(contextlib.ExitStack())
-    begun = _begin(attempt, agent, memory, plan)
-    agent, plan, process, channel = begun.agent, begun.plan, begun.process, begun.channel
     stop_if_failed.callback(process.stop)
-    confirmed = together(confirmed, begun.confirmed)
+    channel = _channel(process, plan.framing, attempt.request.mode)
+    if isinstance(channel, JsonLinesChannel):
+        now = control(attempt, channel, agent, grant, plan)
+        confirmed = together(confirmed, now)
     refused = functools.partial(_end_refused, sessions, record.id, process)
     if isinstance(channel, JsonLinesChannel) and grant is not None:
         text = confirmed.instructions or ""
@@ -143,20 +136,17 @@ def _carry(
     conversation.begin(record.instructions)
     if server is not None and grant is not None:
         _attend(attempt, server, agent=agent, grant=grant, sessions=sessions, refused=refused)
-    told = functools.partial(write_settled, sessions, record.id)
-    watcher = Watcher(subject.provider, confirmed.evidence, told, refused)
     if isinstance(channel, JsonLinesChannel) and grant is not None:
-        channel.watcher = watcher
+        told = functools.partial(write_settled, sessions, record.id)
+        channel.watcher = Watcher(subject.provider, confirmed.evidence, told, refused)
     if isinstance(bound, Lease) and bound.token is not None:
         LEASES.keep(bound.launch, functools.partial(hub_client, attempt.host))
     finish = _follow(conversation, record.id, sessions, notices, refused)
     stop_if_failed.pop_all()
-    driven = plan.driven and grant is not None
     return Run(
         report=report,
         process=process,
         channel=channel,
-        driving=driving(attempt, record.instructions, watcher) if driven else None,
         closing=undo.pop_all(),
         ended=functools.partial(_write_end, sessions, record, finish),
     )
@@ -205,41 +195,6 @@ def _write_end(
     write_end(sessions, record, status)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Begun:
-    """An agent that runs, and what it was asked for in the end."""
-
-    agent: AgentRequest
-    plan: LaunchPlan
-    process: AgentProcess
-    channel: LineChannel | None
-    confirmed: Confirmed
-
-
-def _begin(
-    attempt: Attempt, agent: AgentRequest, memory: Memory | None, plan: LaunchPlan
-) -> _Begun:
-    """Start the agent and do its handshake; start it again without a flag that it died of."""
-    while True:
-        process = spawn(_spawn_request(attempt, memory, plan))
-        with contextlib.ExitStack() as failed:
-            failed.callback(process.stop)
-            channel = _channel(process, plan.framing, attempt.request.mode)
-            confirmed = Confirmed()
-            try:
-                if isinstance(channel, JsonLinesChannel):
-                    grant = memory.grant if memory else None
-                    confirmed = control(attempt, channel, agent, grant, plan)
-            except AgentFailed as error:
-                agent = without_unknown(attempt, agent, error)
-            else:
-                failed.pop_all()
-                return _Begun(
-                    agent=agent, plan=plan, process=process, channel=channel, confirmed=confirmed
-                )
-        agent, plan, _ = plan_launch(attempt, agent, memory)
-
-
 def _furnish(attempt: Attempt) -> None:
     """Make in a relocated home what the agent needs there, as the account that owns it."""
     subject, request = attempt.subject, attempt.request
@@ -282,7 +237,6 @@ def _end_refused(sessions: SessionStore, session: str, process: AgentProcess, re
 
 
 def _spawn_request(attempt: Attempt, memory: Memory | None, plan: LaunchPlan) -> SpawnRequest:
-    stdio = _stdio(attempt, plan)
     return SpawnRequest(
         argv=plan.argv,
         environment=run_environment(
@@ -293,26 +247,18 @@ def _spawn_request(attempt: Attempt, memory: Memory | None, plan: LaunchPlan) ->
         ),
         cwd=attempt.subject.cwd,
         marker=attempt.record.marker,
-        stdio=stdio,
+        stdio=_stdio(attempt),
         identity=attempt.subject.identity,
         rows=attempt.request.rows,
         columns=attempt.request.columns,
         hold=(attempt.lock,),
-        stderr_copy=2 if plan.driven or attempt.request.mode is Mode.PASSTHROUGH else None,
+        stderr_copy=2 if attempt.request.mode is Mode.PASSTHROUGH else None,
     )
 
 
-def _stdio(attempt: Attempt, plan: LaunchPlan) -> Stdio:
-    """Choose the agent's stdio; another user, or a program that drives, never gets the caller's."""
+def _stdio(attempt: Attempt) -> Stdio:
+    """Choose the agent's stdio; another user never gets the caller's own."""
     mode = attempt.request.mode
-    if plan.driven:
-        if not attempt.request.relayed:
-            message = (
-                "these arguments let a program drive the agent over stdio, and nobody here would "
-                "carry its messages; use Mode.STREAM, whose channel holds them"
-            )
-            raise BadRequest(message)
-        return Stdio.PIPES
     if mode is Mode.TERMINAL and attempt.request.pty:
         return Stdio.PTY
     if attempt.subject.identity is None:

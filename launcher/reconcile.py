@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 END_DEADLINE: Final = 5.0
 """Seconds for the processes of one run to be gone after KILL."""
 CUT_OFF: Final = "the supervisor was killed; amux ended the run at its next start"
+COPIED: Final = "the record came with a copy of another home, where its run belongs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,8 @@ def _end_leases(host: Host, launches: Iterable[str]) -> None:
 def reconcile(store: SessionStore) -> tuple[Reconciled, ...]:
     """End every run that lost its supervisor and its shim, and mark its session `ended`.
 
-    Processes are chosen by the run's random marker alone. A damaged record is left as it is.
+    Processes are chosen by the run's random marker alone. A damaged record is left as it is. A
+    run that a copied record names belongs to the home that was copied, and goes on.
     """
     with contextlib.ExitStack() as locks:
         cut_off = list(_cut_off(store, locks))
@@ -83,7 +85,7 @@ def reconcile(store: SessionStore) -> tuple[Reconciled, ...]:
         after = find_marked([record.marker for record in cut_off if before[record.marker]])
         return tuple(
             Reconciled(
-                record=_settle(store, record),
+                record=_settle(store, record, CUT_OFF),
                 ended=len(before[record.marker]) - len(after.get(record.marker, ())),
                 survivors=len(after.get(record.marker, ())),
             )
@@ -97,11 +99,15 @@ def _cut_off(store: SessionStore, locks: contextlib.ExitStack) -> Iterator[Sessi
         with contextlib.suppress(SessionRunning, SessionNotFound, SessionDamaged, BadRequest):
             locks.enter_context(store.locked(session, wait=0))
             record = store.load(session)
-            if record.state in {State.STARTING, State.RUNNING}:
+            if record.state not in {State.STARTING, State.RUNNING}:
+                continue
+            if store.copied(record):
+                _settle(store, record, COPIED)
+            else:
                 yield record
 
 
-def _settle(store: SessionStore, record: SessionRecord) -> SessionRecord:
+def _settle(store: SessionStore, record: SessionRecord, failure: str) -> SessionRecord:
     return store.update(
-        replace(record, state=State.ENDED, ended=timestamp(), failure=CUT_OFF, processes=())
+        replace(record, state=State.ENDED, ended=timestamp(), failure=failure, processes=())
     )

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import tomli_w
 
 from hub.atomicfile import replace_file, sync_folder
+from hub.residence import residence
 from launcher.errors import BadRequest, SessionDamaged, SessionNotFound, SessionRunning
 from providers.sighting import Sighting
 
@@ -85,8 +86,9 @@ class SessionRecord:
     """Everything that a resume needs, as it was. An empty text means that there is none.
 
     `binding` and below it up to `tool_list` are frozen when the session is made. Times are in
-    RFC 3339, UTC. `boot` is the kernel's boot id that `processes` belong to. `evidence` was asked
-    before the agent started, `seen` in the conversation itself, at the latest run.
+    RFC 3339, UTC. `boot` is the kernel's boot id that `processes` belong to, and `home` the
+    identity of the home that the latest run belongs to: a copied home loses it. `evidence` was
+    asked before the agent started, `seen` in the conversation itself, at the latest run.
     """
 
     id: str
@@ -114,6 +116,7 @@ class SessionRecord:
     run: str = ""
     marker: str = ""
     boot: str = ""
+    home: str = ""
     processes: tuple[RunProcess, ...] = ()
     created: str = ""
     updated: str = ""
@@ -240,6 +243,7 @@ class SessionStore:
     """The session records of one AMUX_HOME. Safe to use from many threads and processes."""
 
     def __init__(self, home: Path) -> None:
+        self.home = home
         self.folder = home / "sessions"
         self.folder.mkdir(mode=0o700, exist_ok=True)
 
@@ -346,6 +350,10 @@ class SessionStore:
             yield
         finally:
             lock.release()
+
+    def copied(self, record: SessionRecord) -> bool:
+        """Say whether the record came here with a copy of the home that its run belongs to."""
+        return bool(record.home) and record.home != residence(self.home).identity
 
     def live(self, session: str) -> bool:
         """Say whether a run of the session lives."""

@@ -79,6 +79,8 @@ class LaunchBook:
     def save(self, launch: Launch) -> None:
         """Make or replace a lease durably; the older credential ends. Raises OSError."""
         with self._lock:
+            # A restored `identity/` may lack it.
+            self._folder.mkdir(mode=0o700, exist_ok=True)
             replace_file(self._path(launch.id), json.dumps(_record(launch)).encode())
             self._keep(launch)
 

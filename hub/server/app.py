@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -13,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hub import wire
+from hub import logs, wire
 from hub.errors import (
     HubError,
     InvalidRequest,
@@ -24,6 +25,7 @@ from hub.errors import (
 from hub.limits import Limits
 from hub.server import requests as parse
 from hub.server.gate import Gate
+from hub.service import Door
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from hub.leasing import Grant
     from hub.server.body import BodyReader
     from hub.server.turns import Shares, Workers
-    from hub.service import Door, HubService, SettingState, Store
+    from hub.service import HubService, SettingState, Store
     from hub.values import Forgotten, Fragment, Scope, SearchAnswer, Written
 
     Answer = SearchAnswer | Fragment | Written | Forgotten
@@ -78,8 +80,8 @@ class HubApp:
         self._bodies = bodies
         self._shares = shares
 
-    def asgi(self, *, hosts: frozenset[str]) -> ASGIApp:
-        """Return the application behind the gate that checks Host and Origin."""
+    def asgi(self, *, hosts: frozenset[str], home: str | None = None) -> ASGIApp:
+        """Return the application behind the gate that checks Host, home and Origin."""
         routes = [
             Route("/v1/health", self._health, methods=["GET"]),
             Route("/v1/memory/capability", self._capability, methods=["GET"]),
@@ -99,7 +101,7 @@ class HubApp:
         app.add_exception_handler(405, self._no_call)
         app.add_exception_handler(ClientDisconnect, _gone)
         app.add_exception_handler(Exception, _broken)
-        return Gate(app, hosts=hosts, door=self._door)
+        return Gate(app, hosts=hosts, door=self._door, home=home)
 
     async def _health(self, request: Request) -> Response:
         answer: dict[str, object] = {"version": VERSION}
@@ -202,9 +204,14 @@ class HubApp:
     async def _refuse(self, request: Request, error: Exception) -> Response:
         if isinstance(error, LocalRefusal):
             # Its sentence is for this machine's operator: it may name files.
+            logs.event("own files", level=logging.ERROR, reason=error.message)
             error = StorageFailed("the Hub cannot read its own files; see its log")
         if not isinstance(error, HubError):
             raise error
+        if isinstance(error.__cause__, LocalRefusal):
+            logs.event("own files", level=logging.ERROR, reason=error.__cause__.message)
+        if isinstance(error, Unauthenticated) and self._door is Door.PRIVATE:
+            await self._workers.run_now(self._service.heal)
         return await self._error(request, error, error.status)
 
     async def _no_call(self, request: Request, error: Exception) -> Response:

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from hub.logs import ACCESS
+from hub.residence import HOME_HEADER
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -25,16 +26,20 @@ _CALLS: Final = frozenset(
         "/v1/system/config",
     }
 )
+_HOME: Final = HOME_HEADER.lower().encode()
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
 
 
 class Gate:
-    """Refuse an unknown Host (421) and any Origin (403), then pass the call on."""
+    """Refuse an unknown Host or home (421) and any Origin (403), then pass the call on."""
 
-    def __init__(self, app: ASGIApp, *, hosts: frozenset[str], door: Door) -> None:
+    def __init__(
+        self, app: ASGIApp, *, hosts: frozenset[str], door: Door, home: str | None = None
+    ) -> None:
         self._app = app
         self._hosts = hosts
         self._door = door
+        self._home = None if home is None else home.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
@@ -61,6 +66,9 @@ class Gate:
         names = [value for name, value in scope["headers"] if name == b"host"]
         if len(names) != 1 or _host(names[0]) not in self._hosts:
             return 421, "invalid_request", "this Hub does not answer to that Host"
+        homes = [value for name, value in scope["headers"] if name == _HOME]
+        if self._home is not None and any(home != self._home for home in homes):
+            return 421, "invalid_request", "the Hub that answers here serves another home"
         if any(name == b"origin" for name, _ in scope["headers"]):
             return 403, "forbidden", "calls from web pages are refused"
         return None

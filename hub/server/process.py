@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Final
 
 from hub import config, logs, mounts
 from hub.enrolment import enrol_local
-from hub.errors import ConfigRefused
+from hub.errors import ConfigRefused, HomeRefused
 from hub.holder import Holder, process_start
 from hub.home import agent_socket, open_passable_folder, private_socket
 from hub.identity import open_identity
+from hub.residence import settle
 from hub.server.app import VERSION, HubApp
 from hub.server.body import BodyReader
 from hub.server.listener import Listener, tls_context
@@ -30,19 +31,23 @@ from hub.server.sockets import bind_tcp, bind_unix
 from hub.server.turns import Shares, Workers
 from hub.service import Door, HubService
 from hub.store import MemoryStore
+from hub.unixsocket import connect
 
 if TYPE_CHECKING:
     import socket
     import ssl
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from hub.config import Settings
     from hub.guard import Finding
+    from hub.server.root import Root
 
 THREADS: Final = 24
 # Searches keep the interpreter busy; the loop that answers everyone gets it back sooner.
 SWITCH_SECONDS: Final = 0.0005
 SWEEP_SECONDS: Final = 600.0
+WATCH_SECONDS: Final = 10.0
+SHARED_SECONDS: Final = 2.0
 UNIX_HOSTS: Final = frozenset({"localhost", "amux"})
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  # compared with, not bound
 _WANTED_FILES: Final = 65536
@@ -56,6 +61,7 @@ class Opened:
     bound: socket.socket
     hosts: frozenset[str]
     path: Path | None = None
+    home: str | None = None
     tls: ssl.SSLContext | None = None
 
 
@@ -71,37 +77,67 @@ def serve(home: Path, environ: Mapping[str, str], *, ready: Callable[[], None]) 
         for folder in (home, home / "memory"):
             mounts.require_local(folder.resolve(), allow=settings.memory_allow_network_mount)
         enrol_local(home)
-        registry = open_identity(home)
-        damaged = registry.launches.load(now=time.time())
-        store = MemoryStore(home / "memory", guard=settings.memory_guard, warn=_warn)
-        store.sweep()
-        service = HubService(home, settings=settings, registry=registry)
-        _raise_file_limit()
-        sys.setswitchinterval(SWITCH_SECONDS)
-        doors: list[Opened] = []
-        try:
-            # The private socket comes last: whoever reaches it finds everything else in place.
-            _open_far_doors(doors, home, environ, settings)
-            root.announce(_holder(home, environ, settings, doors))
-            path = private_socket(home)
-            doors.append(Opened(Door.PRIVATE, bind_unix(path, mode=0o600), UNIX_HOSTS, path))
-
-            def begun() -> None:
-                logs.event("start", version=VERSION, pid=os.getpid(), damaged_leases=damaged)
-                ready()
-
-            asyncio.run(_run(service, store, doors, begun))
-            logs.event("stop", pid=os.getpid())
-        finally:
-            _close_doors(doors)
+        with _held(home) as opened:
+            _serve(home, opened, root, environ=environ, settings=settings, ready=ready)
     finally:
         root.release()
+
+
+@contextlib.contextmanager
+def _held(home: Path) -> Iterator[int]:
+    """Hold the home open: all that is served is reached through it, wherever it is moved to."""
+    try:
+        folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise HomeRefused(f"cannot open {home}: {error.strerror}") from error
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _serve(  # noqa: PLR0913  # the home by its name, by its folder, and what was taken of it
+    home: Path,
+    folder: int,
+    root: Root,
+    *,
+    environ: Mapping[str, str],
+    settings: Settings,
+    ready: Callable[[], None],
+) -> None:
+    here = Path(f"/proc/self/fd/{folder}")
+    registry = open_identity(here)
+    damaged = registry.launches.load(now=time.time())
+    store = MemoryStore(here / "memory", guard=settings.memory_guard, warn=_warn)
+    store.sweep()
+    service = HubService(here, settings=settings, registry=registry)
+    _raise_file_limit()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    doors: list[Opened] = []
+    try:
+        # The private socket comes last: whoever reaches it finds everything else in place.
+        _open_far_doors(doors, home, environ, settings)
+        residence = settle(here).text
+        root.announce(_holder(home, environ, settings, doors, residence))
+        path = private_socket(here)
+        bound = bind_unix(path, mode=0o600)
+        doors.append(Opened(Door.PRIVATE, bound, UNIX_HOSTS, path, home=residence))
+
+        def begun() -> None:
+            logs.event("start", version=VERSION, pid=os.getpid(), damaged_leases=damaged)
+            ready()
+
+        asyncio.run(_run(service, store, doors, folder, begun))
+        logs.event("stop", pid=os.getpid())
+    finally:
+        _close_doors(doors)
 
 
 async def _run(
     service: HubService,
     store: MemoryStore,
     doors: list[Opened],
+    folder: int,
     begun: Callable[[], None],
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -116,20 +152,31 @@ async def _run(
             app = HubApp(
                 service, store, door=opened.door, workers=workers, bodies=bodies, shares=shares
             )
-            asgi = app.asgi(hosts=opened.hosts)
+            asgi = app.asgi(hosts=opened.hosts, home=opened.home)
             listeners.append(Listener(asgi, opened.bound, tls=opened.tls))
         async with asyncio.TaskGroup() as group:
             for listener in listeners:
                 group.create_task(listener.serve())
             sweeping = group.create_task(_sweep(service))
+            watching = group.create_task(_watch(folder, stopping))
             begun()
             await stopping.wait()
             logs.event("stopping")
             bodies.stop()
             workers.stop()
             sweeping.cancel()
+            watching.cancel()
             for listener in listeners:
                 listener.stop()
+
+
+async def _watch(folder: int, stopping: asyncio.Event) -> None:
+    """Stop a Hub whose home was deleted: nobody can reach it any more."""
+    while not stopping.is_set():
+        await asyncio.sleep(WATCH_SECONDS)
+        if os.fstat(folder).st_nlink == 0:
+            logs.event("home deleted", level=logging.WARNING)
+            stopping.set()
 
 
 async def _sweep(service: HubService) -> None:
@@ -152,6 +199,7 @@ def _open_far_doors(
     path = agent_socket(home, environ, euid=os.geteuid())
     if path.parent != home:
         open_passable_folder(path.parent)
+        _refuse_shared(path)
     doors.append(Opened(Door.AGENTS, bind_unix(path, mode=0o666), UNIX_HOSTS, path))
     if settings.hub_listen:
         host, port = _listen(settings)
@@ -159,6 +207,16 @@ def _open_far_doors(
         hosts = frozenset(name.lower() for name in (*settings.hub_names, host))
         bound = bind_tcp(host, port)
         doors.append(Opened(Door.TLS, bound, hosts - _ANY_ADDRESS, tls=tls))
+
+
+def _refuse_shared(path: Path) -> None:
+    """Refuse to take the place of a living Hub, which has the same AMUX_RUNS."""
+    with contextlib.suppress(OSError):
+        connect(path, seconds=SHARED_SECONDS).close()
+        raise HomeRefused(
+            f"the Hub of another home answers at {path}; "
+            "set AMUX_RUNS to a folder of this home's own"
+        )
 
 
 def _close_doors(doors: list[Opened]) -> None:
@@ -194,7 +252,11 @@ def _check_key_file(path: Path) -> None:
 
 
 def _holder(
-    home: Path, environ: Mapping[str, str], settings: Settings, doors: list[Opened]
+    home: Path,
+    environ: Mapping[str, str],
+    settings: Settings,
+    doors: list[Opened],
+    residence: str,
 ) -> Holder:
     return Holder(
         pid=os.getpid(),
@@ -204,6 +266,7 @@ def _holder(
         agent_socket=str(agent_socket(home, environ, euid=os.geteuid())),
         listen=_listening(doors),
         started_at=int(time.time()),
+        home=residence,
         settings=settings.values(),
     )
 

@@ -63,6 +63,11 @@ def claim(home: Path) -> Root:
 def _lock_file(home: Path) -> int:
     try:
         descriptor = os.open(home / LOCK_FILE, _FLAGS, PRIVATE_FILE)
+        if os.fstat(descriptor).st_nlink > 1:
+            # A copy of the home by hard links: the file, and its lock, are another home's too.
+            os.close(descriptor)
+            (home / LOCK_FILE).unlink()
+            descriptor = os.open(home / LOCK_FILE, _FLAGS, PRIVATE_FILE)
     except OSError as error:
         raise HomeRefused(f"cannot open {home / LOCK_FILE}: {error.strerror}") from error
     try:

@@ -100,6 +100,8 @@ def stop(session: str) -> None:
     with refusals():
         session = store.find(session)
         record = store.load(session)
+        if store.copied(record):
+            raise SessionRunning(f"session {session} runs in another home, which this one copies")
         if not store.live(session):
             click.echo(f"session {session} does not run ({record.state})")
             return

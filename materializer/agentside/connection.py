@@ -2,6 +2,9 @@
 
 Inside a launch (`AMUX_MEMORY_BINDING` or `AMUX_CONNECTION` is set, even to nothing) it is
 the connection of that launch or none; outside, the user's own. There is no other fallback.
+
+A home names its own Hub by `unix:hub.sock`, the socket in that home, and each request then says
+which folder is meant: the Hub of another one, which this home is a copy of, refuses it.
 """
 
 from __future__ import annotations
@@ -19,19 +22,45 @@ BINDING = "AMUX_MEMORY_BINDING"
 CONNECTION = "AMUX_CONNECTION"
 HOME = "AMUX_HOME"
 SCHEMA = 1
+OWN_URL = "unix:hub.sock"
+HOME_ID = "home.id"
 MAX_FILE = 256 * 1024
 
 
 class Connection:
-    """Where the Hub is (`unix:/abs` or `https://…`), the credential, and the frozen binding."""
+    """Where the Hub is (`unix:/abs` or `https://…`), the credential, and the frozen binding.
 
-    __slots__ = ("binding", "ca_pem", "token", "url")
+    `home` names the folder whose own Hub it is, `path` the file that was read.
+    """
 
-    def __init__(self, *, url: str, token: str, ca_pem: str | None, binding: str | None) -> None:
+    __slots__ = ("binding", "ca_pem", "home", "path", "token", "url")
+
+    def __init__(  # noqa: PLR0913  # each is one part of what a request is made of
+        self,
+        *,
+        url: str,
+        token: str,
+        ca_pem: str | None,
+        binding: str | None,
+        home: str | None = None,
+        path: str = "",
+    ) -> None:
         self.url = url
         self.token = token
         self.ca_pem = ca_pem
         self.binding = binding
+        self.home = home
+        self.path = path
+
+    def renewed(self) -> Connection | None:
+        """Return what a home's own file holds now, or None where that is the same credential.
+
+        The Hub of a home makes a credential anew that it no longer knows.
+        """
+        if self.home is None:
+            return None
+        fresh = _read(self.path, self.binding, inside=False)
+        return None if fresh.token == self.token else fresh
 
 
 def find_connection(environ: Mapping[str, str]) -> Connection:
@@ -74,15 +103,39 @@ def _read(path: str, binding: str | None, *, inside: bool) -> Connection:
         raise _unreadable(path, "it is not a connection file") from error
     if fields.get("schema") != SCHEMA:
         raise _unreadable(path, "it was written by another version of amux")
-    if not (_plain(url) and _plain(token) and (ca_pem is None or isinstance(ca_pem, str))):
+    if not (_address(url) and _plain(token) and (ca_pem is None or isinstance(ca_pem, str))):
         raise _unreadable(path, "it is not a connection file")
     if binding is not None and not _plain(binding):
         raise Failure("no_connection", f"The value of {BINDING} is not a binding.")
-    return Connection(url=url, token=token, ca_pem=ca_pem, binding=binding)
+    home = None
+    if not inside and url.startswith(("unix:/", OWN_URL)):
+        # Whatever stands there: a home's Hub is the one whose socket lies in it.
+        place = os.path.realpath(os.path.dirname(os.path.dirname(path)))
+        url, home = f"unix:{place}/hub.sock", _residence(place)
+    return Connection(url=url, token=token, ca_pem=ca_pem, binding=binding, home=home, path=path)
+
+
+def _residence(home: str) -> str:
+    """Say which folder the home is: device, inode, and the identity that it was given."""
+    info = os.stat(home)
+    here = f"{info.st_dev} {info.st_ino}"
+    try:
+        with open(os.path.join(home, HOME_ID), "rb") as file:
+            identity, _, place = file.read(256).decode("ascii", "replace").strip().partition(" ")
+    except OSError:
+        identity, place = "", here
+    return f"{info.st_dev}:{info.st_ino}:{identity if place == here else ''}"
 
 
 def _unreadable(path: str, reason: str) -> Failure:
     return Failure("no_connection", f"The connection file {path} cannot be used: {reason}.")
+
+
+def _address(value: object) -> bool:
+    """Tell whether a value is an address; a Unix socket's path may hold any letter."""
+    if isinstance(value, str) and value.startswith("unix:"):
+        return "\0" not in value
+    return _plain(value)
 
 
 def _plain(value: object) -> bool:

@@ -27,8 +27,14 @@ def call(
         raise Failure(
             "invalid_request", "The text holds half a character (a surrogate)."
         ) from error
-    exchange = exchange or Exchange(connection)
-    return _object(*exchange.send("POST", f"/v1/memory/{verb}", body))
+    path = f"/v1/memory/{verb}"
+    try:
+        return _object(*(exchange or Exchange(connection)).send("POST", path, body))
+    except Failure as failure:
+        fresh = connection.renewed() if failure.code == "unauthenticated" else None
+        if fresh is None:
+            raise
+    return _object(*Exchange(fresh).send("POST", path, body))
 
 
 def require_capability(connection: Connection, exchange: Exchange | None = None) -> None:

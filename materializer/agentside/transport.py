@@ -145,6 +145,8 @@ def _request(connection: Connection, method: str, path: str, host: str, body: by
         "Accept: application/json",
         "Connection: close",
     ]
+    if connection.home is not None:
+        lines.append(f"Amux-Home: {connection.home}")
     if connection.binding is not None:
         lines.append(f"Amux-Memory-Binding: {connection.binding}")
     if method == "POST":

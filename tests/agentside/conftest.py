@@ -34,7 +34,7 @@ def _home(tmp_path: Path) -> Path:
 
 @pytest.fixture(name="side")
 def _side(onefile: Path, home: Path, tmp_path: Path) -> Side:
-    write_connection(home / "connections" / "user.json", f"unix:{tmp_path}/hub.sock")
+    write_connection(home / "connections" / "user.json", f"unix:{tmp_path}/home/hub.sock")
     return Side((SYSTEM, "-I", "-S", str(onefile)), {"AMUX_HOME": str(home)}, tmp_path)
 
 
@@ -45,7 +45,7 @@ def _documents() -> Documents:
 
 @pytest.fixture(name="hub")
 def _hub(tmp_path: Path, documents: Documents) -> Iterator[ScriptedHub]:
-    with unix_hub(tmp_path / "hub.sock", documents) as hub:
+    with unix_hub(tmp_path / "home/hub.sock", documents) as hub:
         yield hub
 
 

@@ -57,7 +57,7 @@ def test_each_code_of_the_hub_has_its_exit_status_and_keeps_its_fields(
     def script(_: Asked) -> JsonObject:
         raise Refusal(400, code, {"revision": "abc", "line": 3})
 
-    with unix_hub(tmp_path / "hub.sock", script):
+    with unix_hub(tmp_path / "home/hub.sock", script):
         for arguments in (
             ("search", "x"),
             ("show", "a.md"),
@@ -155,7 +155,7 @@ def test_options_are_taken_before_and_behind_words_with_and_without_an_equals_si
         asked.append(request.body)
         return {"matches": []}
 
-    with unix_hub(tmp_path / "hub.sock", script):
+    with unix_hub(tmp_path / "home/hub.sock", script):
         side.memory("search", "--limit=20", "two words", "more", "--path-prefix", "a/b", "--json")
         side.memory("search", "--cursor", "", "--", "--all", "--limit", "7")
     assert asked == [
@@ -174,7 +174,7 @@ def test_show_passes_its_range_and_prints_the_hubs_fields_as_one_line(
         asked.append(request.body)
         return fields
 
-    with unix_hub(tmp_path / "hub.sock", script):
+    with unix_hub(tmp_path / "home/hub.sock", script):
         done = side.memory("show", "a.md", "--start-line", "3", "--end-line=9")
         side.memory("show", "a.md", "--offset", "0", "--start-line", "-2")
     assert asked == [
@@ -295,7 +295,7 @@ def test_export_prints_nothing_when_the_document_moves_between_two_pages(
             del documents.texts["big.md"]
         return documents(asked)
 
-    with unix_hub(tmp_path / "hub.sock", script):
+    with unix_hub(tmp_path / "home/hub.sock", script):
         done = side.memory("export", "big.md")
     error = error_of(done)
     assert (done.returncode, error["code"]) == (3, "conflict")
@@ -306,7 +306,7 @@ def test_export_does_not_turn_forever_on_pages_that_do_not_go_on(
     side: Side, tmp_path: Path
 ) -> None:
     page = {"exists": True, "revision": "r", "text": "x", "truncated": True, "next_offset": 1}
-    with unix_hub(tmp_path / "hub.sock", lambda _: page):
+    with unix_hub(tmp_path / "home/hub.sock", lambda _: page):
         done = side.memory("export", "a.md")
     assert done.returncode == 1
     assert error_of(done)["code"] == "internal"
@@ -330,7 +330,7 @@ def test_search_all_follows_the_cursors_and_reports_progress_on_standard_error(
             "cursor": None if last else f"c{len(cursors)}",
         }
 
-    with unix_hub(tmp_path / "hub.sock", script):
+    with unix_hub(tmp_path / "home/hub.sock", script):
         done = side.memory("search", "word", "--all", "--limit", "20")
     assert cursors == [None, "c1", "c2"]
     assert json.loads(done.stdout) == {
@@ -348,7 +348,7 @@ def test_search_all_follows_the_cursors_and_reports_progress_on_standard_error(
 
 def test_search_all_asks_for_as_many_matches_as_there_may_be(side: Side, tmp_path: Path) -> None:
     page = {"matches": [], "scanned_files": 1, "incomplete": False}
-    with unix_hub(tmp_path / "hub.sock", lambda _: page) as hub:
+    with unix_hub(tmp_path / "home/hub.sock", lambda _: page) as hub:
         side.memory("search", "word", "--all")
         side.memory("search", "word", "--all", "--limit", "3")
         side.memory("search", "word")
@@ -357,7 +357,7 @@ def test_search_all_asks_for_as_many_matches_as_there_may_be(side: Side, tmp_pat
 
 def test_search_all_ends_on_a_cursor_that_comes_again(side: Side, tmp_path: Path) -> None:
     page = {"matches": [], "scanned_files": 1, "incomplete": True, "cursor": "same"}
-    with unix_hub(tmp_path / "hub.sock", lambda _: page) as hub:
+    with unix_hub(tmp_path / "home/hub.sock", lambda _: page) as hub:
         done = side.memory("search", "word", "--all")
     assert json.loads(done.stdout)["incomplete"] is True
     assert len(hub.asked) == 2
@@ -369,7 +369,7 @@ def test_search_all_prints_no_half_of_an_answer(side: Side, tmp_path: Path) -> N
             raise Refusal(403, "memory_disabled")
         return {"matches": [{"path": "a.md"}], "incomplete": True, "cursor": "c"}
 
-    with unix_hub(tmp_path / "hub.sock", script):
+    with unix_hub(tmp_path / "home/hub.sock", script):
         done = side.memory("search", "word", "--all")
     assert (done.returncode, done.stdout) == (4, b"")
     assert json.loads(done.stderr.splitlines()[-1])["error"]["code"] == "memory_disabled"
@@ -468,7 +468,7 @@ def test_an_interrupt_is_no_traceback(side: Side, tmp_path: Path) -> None:
         asked.set()
 
     with (
-        unix_hub(tmp_path / "hub.sock", script),
+        unix_hub(tmp_path / "home/hub.sock", script),
         subprocess.Popen(
             [*side.command, "memory", "show", "a.md"], env=side.environ, stderr=subprocess.PIPE
         ) as process,

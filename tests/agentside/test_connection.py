@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.agentside.scripted_hub import Documents, unix_hub
 from tests.agentside.side import TOKEN, Side, error_of, write_connection
 
 if TYPE_CHECKING:
@@ -20,20 +21,24 @@ def test_outside_a_launch_the_users_own_connection_is_used(side: Side, hub: Scri
 
 
 def test_without_amux_home_the_connection_is_looked_for_below_the_callers_home(
-    side: Side, hub: ScriptedHub, tmp_path: Path
+    side: Side, documents: Documents, tmp_path: Path
 ) -> None:
     home = tmp_path / "person"
-    write_connection(home / ".amux/connections/user.json", f"unix:{tmp_path}/hub.sock", "other")
+    write_connection(home / ".amux/connections/user.json", "unix:hub.sock", "other")
     for amux_home in ({}, {"AMUX_HOME": ""}):
         plain = Side(side.command, {"HOME": str(home), **amux_home}, tmp_path)
-        assert plain.memory("show", "MEMORY.md").returncode == 0
+        with unix_hub(home / ".amux/hub.sock", documents) as hub:
+            assert plain.memory("show", "MEMORY.md").returncode == 0
+        (home / ".amux/hub.sock").unlink()
         assert hub.asked.pop().headers["authorization"] == "Bearer other"
 
 
 def test_inside_a_launch_its_connection_and_binding_are_sent(
     side: Side, hub: ScriptedHub, tmp_path: Path
 ) -> None:
-    file = write_connection(tmp_path / "run/connection.json", f"unix:{tmp_path}/hub.sock", "leased")
+    file = write_connection(
+        tmp_path / "run/connection.json", f"unix:{tmp_path}/home/hub.sock", "leased"
+    )
     done = side.memory(
         "show",
         "MEMORY.md",

@@ -162,7 +162,9 @@ def test_whatever_else_the_process_prints_goes_to_standard_error(session: McpSes
 def test_a_call_that_was_cancelled_before_it_began_reaches_no_hub(
     hub: ScriptedHub, tmp_path: Path
 ) -> None:
-    connection = Connection(url=f"unix:{tmp_path}/hub.sock", token=TOKEN, ca_pem=None, binding=None)
+    connection = Connection(
+        url=f"unix:{tmp_path}/home/hub.sock", token=TOKEN, ca_pem=None, binding=None
+    )
     ticket, exchange = Ticket(), Exchange(connection)
     ticket.cancel()
     ticket.hold(exchange)
@@ -268,14 +270,17 @@ def test_memory_that_is_off_is_told_at_start_although_the_hub_answers(
     side: Side, tmp_path: Path
 ) -> None:
     off = {"enabled": False, "binding": "global", "limits": {}}
-    with unix_hub(tmp_path / "hub.sock", lambda _: off), McpSession(side.spawn_mcp()) as session:
+    with (
+        unix_hub(tmp_path / "home/hub.sock", lambda _: off),
+        McpSession(side.spawn_mcp()) as session,
+    ):
         assert b"memory_disabled" in session.complaint()
 
 
 def test_a_silent_hub_delays_neither_the_handshake_nor_the_tool_list(
     side: Side, tmp_path: Path
 ) -> None:
-    with unix_hub(tmp_path / "hub.sock", lambda _: None):
+    with unix_hub(tmp_path / "home/hub.sock", lambda _: None):
         with McpSession(side.spawn_mcp()) as session:
             session.initialize()
             assert len(session.ask("tools/list")["result"]["tools"]) == 5
@@ -295,7 +300,7 @@ def test_calls_run_beside_each_other(side: Side, tmp_path: Path) -> None:
             second.set()
         return documents(asked)
 
-    with unix_hub(tmp_path / "hub.sock", script), McpSession(side.spawn_mcp()) as session:
+    with unix_hub(tmp_path / "home/hub.sock", script), McpSession(side.spawn_mcp()) as session:
         session.initialize()
         for ident, path in (("slow", "slow.md"), (2, "quick.md")):
             params = {"name": "amux.memory_get", "arguments": {"path": path}}
@@ -327,7 +332,7 @@ def test_more_calls_than_can_wait_are_refused_and_the_rest_are_answered(
         assert full.wait(20)
         return documents(asked)
 
-    with unix_hub(tmp_path / "hub.sock", script), McpSession(side.spawn_mcp()) as session:
+    with unix_hub(tmp_path / "home/hub.sock", script), McpSession(side.spawn_mcp()) as session:
         params = {"name": "amux.memory_get", "arguments": {"path": "a.md"}}
         for ident in range(MOST + WAITING + 20):
             session.send({"jsonrpc": "2.0", "id": ident, "method": "tools/call", "params": params})
@@ -351,7 +356,7 @@ def test_a_cancelled_call_is_not_answered_and_lets_go_of_the_hub(
         return Documents()(request)
 
     params = {"name": "amux.memory_get", "arguments": {"path": "slow.md"}}
-    with unix_hub(tmp_path / "hub.sock", script):
+    with unix_hub(tmp_path / "home/hub.sock", script):
         with McpSession(side.spawn_mcp()) as session:
             session.initialize()
             call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
@@ -378,7 +383,7 @@ def test_the_end_of_input_lets_running_calls_finish(side: Side, tmp_path: Path) 
 
     arguments = {"path": "a.md", "content": "x", "expected_revision": "absent"}
     params = {"name": "amux.memory_upsert", "arguments": arguments}
-    with unix_hub(tmp_path / "hub.sock", script), McpSession(side.spawn_mcp()) as session:
+    with unix_hub(tmp_path / "home/hub.sock", script), McpSession(side.spawn_mcp()) as session:
         session.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
         assert asked.wait(20)
         assert session.process.stdin is not None

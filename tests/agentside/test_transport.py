@@ -40,7 +40,7 @@ def test_a_hub_that_is_not_there_is_one_sentence_and_status_5(side: Side) -> Non
 
 def test_a_socket_that_a_killed_hub_left_behind_is_status_5(side: Side, tmp_path: Path) -> None:
     left = socket.socket(socket.AF_UNIX)
-    left.bind(str(tmp_path / "hub.sock"))
+    left.bind(str(tmp_path / "home/hub.sock"))
     left.close()
     error, elapsed = _timed(side, "show", "MEMORY.md")
     assert "refused" in str(error["message"])
@@ -52,7 +52,7 @@ def test_a_hub_that_accepts_and_stays_silent_is_given_up_within_two_seconds(
     side: Side, tmp_path: Path, verb: str
 ) -> None:
     further = ("--expected-revision", "absent") if verb == "upsert" else ()
-    with unix_hub(tmp_path / "hub.sock", lambda _: None):
+    with unix_hub(tmp_path / "home/hub.sock", lambda _: None):
         error, elapsed = _timed(side, verb, "MEMORY.md", *further)
     assert "does not answer" in str(error["message"])
     assert "read the document again" in str(error["message"])
@@ -63,10 +63,10 @@ def test_a_hub_whose_queue_is_full_is_waited_for_and_given_up_within_two_seconds
     side: Side, tmp_path: Path
 ) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "hub.sock"))
+        listener.bind(str(tmp_path / "home/hub.sock"))
         listener.listen(0)
         with socket.socket(socket.AF_UNIX) as waiting:
-            waiting.connect(str(tmp_path / "hub.sock"))
+            waiting.connect(str(tmp_path / "home/hub.sock"))
             _, elapsed = _timed(side, "show", "MEMORY.md")
     assert 0.9 < elapsed < 2
 
@@ -81,7 +81,7 @@ def test_a_slow_hub_that_is_alive_is_waited_for(side: Side, tmp_path: Path) -> N
         assert healthy.wait(10)  # answers only after it was found alive
         return http(200, FOUND)
 
-    with unix_hub(tmp_path / "hub.sock", script) as hub:
+    with unix_hub(tmp_path / "home/hub.sock", script) as hub:
         done = side.memory("show", "MEMORY.md")
     assert done.returncode == 0
     assert json.loads(done.stdout)["exists"] is False
@@ -104,7 +104,7 @@ def test_a_slow_hub_that_is_alive_is_waited_for(side: Side, tmp_path: Path) -> N
     ids=["chunked", "until the end", "after a 100", "lower case"],
 )
 def test_every_framing_of_http_is_understood(side: Side, tmp_path: Path, answer: bytes) -> None:
-    with unix_hub(tmp_path / "hub.sock", lambda _: answer):
+    with unix_hub(tmp_path / "home/hub.sock", lambda _: answer):
         done = side.memory("show", "MEMORY.md")
     assert json.loads(done.stdout) == json.loads(FOUND)
 
@@ -131,7 +131,7 @@ def test_every_framing_of_http_is_understood(side: Side, tmp_path: Path, answer:
 def test_an_answer_that_is_not_the_hubs_is_an_error_and_no_traceback(
     side: Side, tmp_path: Path, answer: bytes, status: int
 ) -> None:
-    with unix_hub(tmp_path / "hub.sock", lambda _: answer):
+    with unix_hub(tmp_path / "home/hub.sock", lambda _: answer):
         done = side.memory("show", "MEMORY.md")
     assert done.returncode == status
     assert error_of(done)["message"]
@@ -141,7 +141,7 @@ def test_a_hub_that_answers_before_it_has_read_the_request_is_heard(
     side: Side, tmp_path: Path
 ) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "hub.sock"))
+        listener.bind(str(tmp_path / "home/hub.sock"))
         listener.listen(8)
 
         def refuse() -> None:
@@ -162,7 +162,7 @@ def test_a_slow_reader_that_is_alive_gets_the_whole_request(side: Side, tmp_path
     healthy = threading.Event()
     received = bytearray()
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "hub.sock"))
+        listener.bind(str(tmp_path / "home/hub.sock"))
         listener.listen(8)
 
         def serve() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from launcher.cli.sessions import command
-from launcher.processes import ProcessKey, alive
+from launcher.processes import ProcessKey, alive, start_time
 from launcher.request import LaunchRequest
 from launcher.sessions import SessionRecord, SessionStore, State, timestamp
 from launcher.spawn import ExitStatus
@@ -157,3 +158,22 @@ def test_a_run_that_was_cut_off_is_settled_by_the_next_command(store: SessionSto
     store.lock(cut.id).close()
     assert as_json("show", cut.id)["state"] == "ended"
     assert "killed" in as_json("show", cut.id)["failure"]
+
+
+def test_a_copied_home_leaves_the_runs_of_the_original_alone(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "copy"
+    with Supervisor(home) as supervisor:
+        session = supervisor.launch(
+            LaunchRequest(provider="generic", arguments=COMMAND, environment=dict(os.environ))
+        )
+        agent = ProcessKey(pid=session.pid, start=start_time(session.pid))
+        shutil.copytree(home, copy, symlinks=True)
+        monkeypatch.setenv("AMUX_HOME", str(copy))
+        assert as_json("show", session.id)["state"] == "ended"
+        assert "copy of another home" in as_json("show", session.id)["failure"]
+        assert amux("stop", session.id).exit_code == 1
+        assert amux("prune", "--older-than", "0").exit_code == 0
+        assert alive(agent)
+        assert supervisor.record(session.id).state is State.RUNNING
