@@ -24,7 +24,7 @@ from launcher.binding import Lease
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
 from launcher.conversation import Conversation
 from launcher.environment import MemoryVariables, run_environment
-from launcher.errors import BadRequest
+from launcher.errors import BadRequest, SessionDamaged, SessionNotFound
 from launcher.foreign import held
 from launcher.hublink import hub_client
 from launcher.leases import LEASES
@@ -109,8 +109,9 @@ def _carry(
     plan, confirmed = plan_launch(attempt, agent, memory)
     files = (*(memory.files if memory else ()), *plan.files)
     if files:
-        runs.apply(attempt.paths, files, subject.identity)
-        undo.callback(runs.remove, attempt.paths)
+        told = functools.partial(_left_over, notices)
+        runs.apply(attempt.paths, files, subject.identity, told)
+        undo.callback(runs.remove, attempt.paths, told)
     grant = memory.grant if memory else None
     start = _spawn_request(attempt, memory, plan)
     server = None
@@ -137,8 +138,8 @@ def _carry(
     if server is not None and grant is not None:
         _attend(attempt, server, agent=agent, grant=grant, sessions=sessions, refused=refused)
     if isinstance(channel, JsonLinesChannel) and grant is not None:
-        told = functools.partial(write_settled, sessions, record.id)
-        channel.watcher = Watcher(subject.provider, confirmed.evidence, told, refused)
+        settled = functools.partial(write_settled, sessions, record.id)
+        channel.watcher = Watcher(subject.provider, confirmed.evidence, settled, refused)
     if isinstance(bound, Lease) and bound.token is not None:
         LEASES.keep(bound.launch, functools.partial(hub_client, attempt.host))
     finish = _follow(conversation, record.id, sessions, notices, refused)
@@ -150,6 +151,12 @@ def _carry(
         closing=undo.pop_all(),
         ended=functools.partial(_write_end, sessions, record, finish),
     )
+
+
+def _left_over(notices: Notices, sentence: str) -> None:
+    """Warn of what stays of the run's folder; a record that cannot be written stops nothing."""
+    with contextlib.suppress(OSError, SessionDamaged, SessionNotFound):
+        notices.tell(warnings=(sentence,))
 
 
 def _bind(attempt: Attempt, undo: contextlib.ExitStack) -> tuple[Lease | Unbound, Memory | None]:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,12 +92,13 @@ def _check_framing(attempt: Attempt, plan: LaunchPlan) -> None:
 
 
 def _preflight(attempt: Attempt, step: Preflight, agent: AgentRequest, grant: Grant) -> Confirmed:
+    left: list[str] = []
     with contextlib.ExitStack() as undo:
         if step.files:
-            runs.apply(attempt.paths, step.files, attempt.subject.identity)
-            undo.callback(runs.remove, attempt.paths)
+            runs.apply(attempt.paths, step.files, attempt.subject.identity, left.append)
+            undo.callback(runs.remove, attempt.paths, left.append)
         try:
-            return run_preflight(
+            confirmed = run_preflight(
                 step,
                 attempt.subject.provider,
                 agent,
@@ -107,6 +109,7 @@ def _preflight(attempt: Attempt, step: Preflight, agent: AgentRequest, grant: Gr
             )
         except NotConfirmed as error:
             raise MemoryNotIsolated(str(error)) from error
+    return replace(confirmed, warnings=(*confirmed.warnings, *left))
 
 
 def control(

@@ -16,11 +16,11 @@ from launcher.errors import BadRequest, SessionDamaged, SessionNotFound, Session
 from launcher.hublink import hub_client
 from launcher.processes import end_marked, find_marked
 from launcher.sessions import SessionRecord, SessionStore, State, timestamp
-from materializer import runs
+from materializer import removal, runs
 from materializer.errors import MaterializeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from launcher.host import Host
 
@@ -39,20 +39,32 @@ class Reconciled:
     survivors: int
 
 
-def recover(host: Host) -> tuple[Reconciled, ...]:
+def recover(host: Host, told: Callable[[str], object] = removal.nobody) -> tuple[Reconciled, ...]:
     """Reconcile the sessions of a home, and remove their folders and end their credentials.
 
-    A Hub that is away forgets a credential when its lease is over.
+    `told` hears a sentence about what had to be left of a folder; the record of its session says
+    so too. A Hub that is away forgets a credential when its lease is over.
     """
     store = SessionStore(host.home)
     done = reconcile(store)
+    left: dict[str, str] = {}
     with contextlib.suppress(MaterializeError, OSError):
         # Also what was cut off before a record named it, or half-way through its removal.
-        runs.sweep(host.runs, _live_runs(store))
+        runs.sweep(host.runs, _live_runs(store), lambda run, said: left.update({str(run): said}))
+    for said in left.values():
+        told(said)
+    done = tuple(_warned(store, one, left.get(one.record.run)) for one in done)
     bound = [run.record.marker for run in done if run.record.bound]
     if bound:
         _end_leases(host, bound)
     return done
+
+
+def _warned(store: SessionStore, one: Reconciled, sentence: str | None) -> Reconciled:
+    if sentence is None:
+        return one
+    record = replace(one.record, warnings=(*one.record.warnings, sentence))
+    return replace(one, record=store.update(record))
 
 
 def _live_runs(store: SessionStore) -> list[Path]:

@@ -91,6 +91,14 @@ def become(identity: Identity, *, death_signal: int = 0, parent: int = 0) -> Non
             raise NotBecome("the process that started this one has ended")
 
 
+def show() -> None:
+    """Give this process its /proc/self back, for one that was executed for the target alone.
+
+    Only for a program whose memory and descriptors hold nothing that the target may not have.
+    """
+    _prctl(PR_SET_DUMPABLE, 1)
+
+
 def check(identity: Identity) -> None:
     """Compare every id, the groups, umask, no_new_privs and capabilities with what they must be."""
     uid, gid, groups = identity.uid, identity.gid, identity.groups

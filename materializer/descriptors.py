@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PASSAGE: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -121,28 +121,40 @@ def require_trusted(path: Path, fd: int, *, last: bool) -> None:
 def empty(parent: int, name: str, owners: frozenset[int]) -> bool:
     """Remove the folder `name` and all below it; return whether nothing is left.
 
-    Only folders of these owners are entered, and each is first taken over, so that nobody can
-    add or swap entries meanwhile. Subfolders are moved up before they are emptied: neither
-    depth nor path length matters. What belongs to others is left, as its owner left it: a
-    privileged remover must not delete for a target what the target could not.
+    See `clear`; a folder of others, or a mount point, is left as it is.
     """
-    top = _take(parent, name, owners)
+    top = take(parent, name, owners)
     if top is None:
         return False
     with closing(top):
-        refused: set[str] = set()
-        while entries := _some(top, refused):
-            refused |= {entry for entry in entries if not _clear(top, entry, owners)}
-    return not refused and _unlink(parent, name)
+        left = clear(top, owners)
+    return not left and _unlink(parent, name)
 
 
-def _clear(top: int, name: str, owners: frozenset[int]) -> bool:
-    """Remove one entry of the taken folder; subfolders of it are moved up for the next round."""
+def clear(top: int, owners: frozenset[int]) -> tuple[str, ...]:
+    """Remove all below an open folder of the caller's; return the paths that are left in it.
+
+    Only folders of these owners are entered, and each is first taken over, so that nobody can
+    add or swap entries meanwhile. Subfolders are moved up before they are emptied: neither
+    depth nor path length matters. What belongs to others is left, as its owner left it.
+    """
+    refused: dict[str, list[str]] = {}
+    while entries := _some(top, refused):
+        left = {entry: _clear(top, entry, owners) for entry in entries}
+        refused |= {entry: paths for entry, paths in left.items() if paths}
+    return tuple(sorted(path for paths in refused.values() for path in paths))
+
+
+def _clear(top: int, name: str, owners: frozenset[int]) -> list[str]:
+    """Remove one entry of the taken folder; subfolders of it are moved up for the next round.
+
+    Returns what is left of it.
+    """
     if _unlink(top, name):
-        return True
-    fd = _take(top, name, owners)
+        return []
+    fd = take(top, name, owners)
     if fd is None:
-        return False
+        return [name]
     with closing(fd):
         left: set[str] = set()
         while entries := _some(fd, left):
@@ -151,19 +163,29 @@ def _clear(top: int, name: str, owners: frozenset[int]) -> bool:
                 for entry in entries
                 if not _unlink(fd, entry) and not _move_up(fd, entry, top, owners)
             }
-    return not left and _unlink(top, name)
+    if left:
+        return [f"{name}/{entry}" for entry in left]
+    return [] if _unlink(top, name) else [name]
 
 
 def _move_up(parent: int, name: str, top: int, owners: frozenset[int]) -> bool:
     """Move a folder of these owners to the top; say whether it is there. A mount point stays."""
-    # Checked before, since whatever lies at the top is taken for the target's.
-    if os.stat(name, dir_fd=parent, follow_symlinks=False).st_uid not in owners:
-        return False
-    try:
-        os.rename(name, secrets.token_hex(16), src_dir_fd=parent, dst_dir_fd=top)
-    except OSError:
-        return False
-    return True
+    for _ in range(2):
+        try:
+            # Checked before, since whatever lies at the top is taken for the target's.
+            if os.stat(name, dir_fd=parent, follow_symlinks=False).st_uid not in owners:
+                return False
+            os.rename(name, secrets.token_hex(16), src_dir_fd=parent, dst_dir_fd=top)
+        except PermissionError:  # its owner too has to be able to write to it
+            fd = take(parent, name, owners)
+            if fd is None:
+                return False
+            os.close(fd)
+        except OSError:
+            return False
+        else:
+            return True
+    return False
 
 
 def _unlink(parent: int, name: str) -> bool:
@@ -179,15 +201,18 @@ def _unlink(parent: int, name: str) -> bool:
     return False
 
 
-def _take(parent: int, name: str, owners: frozenset[int]) -> int | None:
-    """Open a folder of one of these owners and make it the service's alone; None if it is not."""
+def take(parent: int, name: str, owners: frozenset[int]) -> int | None:
+    """Open a folder of one of these owners and make it the caller's alone; None if it is not.
+
+    None too where something is mounted: that is nobody's rubbish, whoever owns it.
+    """
     try:
         passage = os.open(name, PASSAGE, dir_fd=parent)
     except OSError:
         return None
     fd = None
     try:
-        if os.fstat(passage).st_uid not in owners:
+        if os.fstat(passage).st_uid not in owners or mount_of(passage) != mount_of(parent):
             return None
         # Its owner may have taken every permission away, and then only its owner can look.
         Path(f"/proc/self/fd/{passage}").chmod(0o700)
@@ -202,7 +227,16 @@ def _take(parent: int, name: str, owners: frozenset[int]) -> int | None:
     return fd
 
 
-def _some(fd: int, without: set[str]) -> list[str]:
+def mount_of(fd: int) -> int:
+    """Return the number of the mount that an open file lies on: bind mounts share a device."""
+    with open(f"/proc/self/fdinfo/{fd}", "rb") as file:  # noqa: PTH123  # one open, no Path
+        for line in file:
+            if line.startswith(b"mnt_id:"):
+                return int(line.split()[1])
+    return 0
+
+
+def _some(fd: int, without: Container[str]) -> list[str]:
     """List so many entries that a folder of millions needs no memory to match."""
     with os.scandir(fd) as entries:
         wanted = (entry.name for entry in entries if entry.name not in without)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import os
 import re
@@ -25,7 +26,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from materializer import descriptors
+from materializer import descriptors, removal
 from materializer.errors import NotPlaced, RootUnsafe, RunInUse
 from materializer.values import (
     EXECUTABLE_MODE,
@@ -38,7 +39,7 @@ from materializer.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
 PASSABLE: Final = 0o711
 WORK_MODE: Final = 0o700
@@ -64,10 +65,16 @@ def reopen(run: Path) -> RunPaths:
     return _paths(_real(run.parent) / run.name)
 
 
-def apply(paths: RunPaths, files: tuple[PlannedFile, ...], identity: Identity | None) -> Manifest:
+def apply(
+    paths: RunPaths,
+    files: tuple[PlannedFile, ...],
+    identity: Identity | None,
+    told: Callable[[str], object] = removal.nobody,
+) -> Manifest:
     """Put the files in place for the target, or for the caller itself where identity is None.
 
-    The run appears complete or not at all. Raises RootUnsafe, RunInUse or NotPlaced.
+    The run appears complete or not at all. `told` is that of `remove`, for what a killed process
+    left in its place. Raises RootUnsafe, RunInUse or NotPlaced.
     """
     _check_names(files)
     root = _open_root(paths.run.parent, identity)
@@ -81,9 +88,9 @@ def apply(paths: RunPaths, files: tuple[PlannedFile, ...], identity: Identity | 
             raise NotPlaced(f"{paths.run} cannot be made: {error.strerror}") from error
         try:
             entries = _build(run, paths, files, identity)
-            _publish(root, hidden, paths)
+            _publish(root, hidden, paths, told)
         except (OSError, NotPlaced, RunInUse) as error:
-            descriptors.empty(root, hidden, _owners(run))
+            removal.dismantle(root, hidden, at=paths.run.parent, told=removal.nobody)
             os.close(run)
             if isinstance(error, OSError):
                 raise NotPlaced(f"{paths.run} cannot be filled: {error.strerror}") from error
@@ -93,8 +100,11 @@ def apply(paths: RunPaths, files: tuple[PlannedFile, ...], identity: Identity | 
     return Manifest(paths=paths, entries=entries)
 
 
-def remove(paths: RunPaths) -> bool:
-    """Remove a run; return whether nothing of it is left. A missing run is removed already."""
+def remove(paths: RunPaths, told: Callable[[str], object] = removal.nobody) -> bool:
+    """Remove a run; return whether nothing of it is left. A missing run is removed already.
+
+    `told` hears a sentence about what its target may not remove, which is moved aside.
+    """
     with _holding:
         held = _held.pop(paths.run, None)
     try:
@@ -102,7 +112,7 @@ def remove(paths: RunPaths) -> bool:
     except FileNotFoundError:
         root = None
     try:
-        return root is None or _remove(root, paths.run.name)
+        return root is None or _remove(root, paths.run, told)
     finally:
         if root is not None:
             os.close(root)
@@ -110,10 +120,15 @@ def remove(paths: RunPaths) -> bool:
             os.close(held)
 
 
-def sweep(root: Path, live: Collection[Path] = ()) -> tuple[Path, ...]:
+def sweep(
+    root: Path,
+    live: Collection[Path] = (),
+    told: Callable[[Path, str], object] = lambda *_: None,
+) -> tuple[Path, ...]:
     """Remove what killed processes left below `root`, except the runs in `live`.
 
-    A run whose process lives holds its lock and is left alone. Returns the runs removed.
+    A run whose process lives holds its lock and is left alone. Returns the runs removed. `told`
+    hears of a run and a sentence about what its target may not remove, which is moved aside.
     """
     real = _real(root)
     kept = {path.name for path in live}
@@ -123,7 +138,8 @@ def sweep(root: Path, live: Collection[Path] = ()) -> tuple[Path, ...]:
         return ()
     with descriptors.closing(fd):
         names = [name for name in descriptors.names(fd) if _ANY.fullmatch(name)]
-        return tuple(real / name for name in names if name not in kept and _abandoned(fd, name))
+        found = [real / name for name in names if name not in kept]
+        return tuple(run for run in found if _abandoned(fd, run, functools.partial(told, run)))
 
 
 def _real(root: Path) -> Path:
@@ -225,7 +241,7 @@ def _build(
     return tuple(entries)
 
 
-def _publish(root: int, hidden: str, paths: RunPaths) -> None:
+def _publish(root: int, hidden: str, paths: RunPaths, told: Callable[[str], object]) -> None:
     """Give the built run its name, in place of what a killed process may have left there."""
     with _locked(root):
         dead = _set_aside(root, paths.run.name)
@@ -233,7 +249,7 @@ def _publish(root: int, hidden: str, paths: RunPaths) -> None:
     if dead is not None:
         name, lock = dead
         with descriptors.closing(lock):
-            descriptors.empty(root, name, _owners(lock))
+            removal.dismantle(root, name, at=paths.run.parent, told=told)
 
 
 def _set_aside(root: int, name: str) -> tuple[str, int] | None:
@@ -258,35 +274,26 @@ def _set_aside(root: int, name: str) -> tuple[str, int] | None:
     return dead, fd
 
 
-def _abandoned(root: int, name: str) -> bool:
+def _abandoned(root: int, run: Path, told: Callable[[str], object]) -> bool:
     """Remove a folder that nobody holds; say whether it is gone."""
     try:
         with _locked(root):
-            dead = _set_aside(root, name)
+            dead = _set_aside(root, run.name)
     except (RunInUse, NotADirectoryError):
         return False
     if dead is None:
         return False
     with descriptors.closing(dead[1]):
-        return descriptors.empty(root, dead[0], _owners(dead[1]))
+        return removal.dismantle(root, dead[0], at=run.parent, told=told)
 
 
-def _remove(root: int, name: str) -> bool:
+def _remove(root: int, run: Path, told: Callable[[str], object]) -> bool:
     dead = f".dead-{secrets.token_hex(NAME_BYTES)}"
     try:
-        os.rename(name, dead, src_dir_fd=root, dst_dir_fd=root)
-        fd = os.open(dead, descriptors.FOLDER, dir_fd=root)
+        os.rename(run.name, dead, src_dir_fd=root, dst_dir_fd=root)
     except FileNotFoundError:
         return True
-    with descriptors.closing(fd):
-        return descriptors.empty(root, dead, _owners(fd))
-
-
-def _owners(run: int) -> frozenset[int]:
-    """Name the service and whoever owns what lies in the run, where it alone puts things."""
-    with os.scandir(run) as entries:
-        found = {entry.stat(follow_symlinks=False).st_uid for entry in entries}
-    return frozenset({os.geteuid(), *found})
+    return removal.dismantle(root, dead, at=run.parent, told=told)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from launcher.errors import LaunchError
 from launcher.foreground import Foreground, window_size
 from launcher.host import this_host
 from launcher.launch import launch
+from launcher.notice import Notice
 from launcher.reconcile import recover
 from launcher.request import LaunchRequest, Provision
 from launcher.resumed import AT_ONCE, ended_at_once
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from launcher.host import Host
-    from launcher.notice import Notice
     from launcher.run import Run
 
 FAILED: Final = 125
@@ -224,7 +224,8 @@ def _foreground(request: LaunchRequest, *, as_json: bool) -> None:
     try:
         with Foreground() as place:
             host = this_host(os.environ)
-            recover(host)
+            notices = Notices(as_json=as_json, held=False)
+            recover(host, lambda text: notices(Notice(session="", warnings=(text,))))
             if request.session is not None:
                 request = replace(request, session=SessionStore(host.home).find(request.session))
             notices = Notices(as_json=as_json, held=terminal)

@@ -32,6 +32,11 @@ def refusals() -> Iterator[None]:
         raise click.ClickException(str(error)) from error
 
 
+def warn(text: str) -> None:
+    """Print a warning on stderr."""
+    click.echo(f"amux: warning: {text}", err=True)
+
+
 def served_elsewhere(remote: Connection) -> str:
     """Return why a home that uses a remote Hub does nothing for one of its own."""
     return (

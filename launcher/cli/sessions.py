@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from launcher.cli.refusal import refusals
+from launcher.cli.refusal import refusals, warn
 from launcher.errors import SessionRunning
 from launcher.host import this_host
 from launcher.processes import end_marked
@@ -144,7 +144,7 @@ def prune(*, days: float, dry_run: bool) -> None:
 def _open() -> SessionStore:
     with refusals():
         host = this_host(os.environ)
-        recover(host)
+        recover(host, warn)
         return SessionStore(host.home)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import secrets
+import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from launcher.launch import launch
 from launcher.limits import original_open_files
 from launcher.reconcile import recover
 from launcher.request import LaunchRequest, Provision
-from launcher.sessions import SessionStore, State
+from launcher.sessions import SessionRecord, SessionStore, State
 from materializer.errors import IdentityRefused, UidTaken
 from materializer.runs import allocate
 from providers.base import Mode
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from fixtures.accounts import Account
     from launcher.host import Host
+    from launcher.notice import Notice
 
 pytestmark = pytest.mark.root
 
@@ -442,6 +444,81 @@ def test_what_a_crash_left_is_swept_by_the_next_start_and_a_live_run_is_not(
     run.process.close_stdin()
     assert answer(run) == {}
     assert list(host.runs.iterdir()) == []
+
+
+MOVES_IN = """
+run = os.environ['AMUX_CONNECTION'].split('/agent-config/')[0]
+os.rename(sys.argv[-1], run + '/work/shared')
+print(json.dumps(run))
+"""
+
+
+def shared_by_root(place: Path) -> Path:
+    """Make a folder of root's that anybody may move and nobody else may empty."""
+    (place / "shared" / "protected").mkdir(parents=True)
+    (place / "shared" / "protected" / "document").write_text("precious")
+    (place / "shared").chmod(0o777)
+    place.chmod(0o777)
+    return place / "shared"
+
+
+def test_a_folder_of_roots_that_the_agent_moved_into_its_run_is_kept_and_told(
+    host: Host, place: Path, alice: Account
+) -> None:
+    program = scripted(place, PYTHON, MOVES_IN)
+    shared = shared_by_root(place)
+    heard: list[Notice] = []
+    request = LaunchRequest(
+        provider="pi",
+        mode=Mode.PASSTHROUGH,
+        environment=host.environ,
+        executable=program,
+        user=alice.name,
+        principal="ann",
+        arguments=(str(shared),),
+    )
+    run = launch(request, host, heard=heard.append)
+    was = Path(answer(run))
+    (aside,) = host.runs.iterdir()
+    assert next(aside.rglob("document")).read_text() == "precious"
+    assert not was.exists()
+    warned = [text for notice in heard for text in notice.warnings if str(aside) in text]
+    assert len(warned) == 1
+    assert "shared" in warned[0]
+    record = SessionStore(host.home).load(run.report.session)
+    assert warned[0] in record.warnings
+    assert record.state is State.ENDED
+    shutil.rmtree(aside)
+
+
+def test_what_was_cut_off_with_a_folder_of_roots_in_it_is_told_by_the_next_start(
+    host: Host, place: Path, alice: Account
+) -> None:
+    store = SessionStore(host.home)
+    left = host.runs / secrets.token_hex(16)
+    (left / "work").mkdir(parents=True)
+    shared_by_root(place).rename(left / "work" / "shared")
+    os.chown(left / "work", alice.uid, alice.gid)
+    record = SessionRecord(
+        id=secrets.token_hex(8),
+        provider="pi",
+        state=State.RUNNING,
+        run=str(left),
+        marker=secrets.token_hex(16),
+    )
+    store.create(record)
+    store.lock(record.id).close()
+    told: list[str] = []
+    (done,) = recover(host, told.append)
+    (aside,) = host.runs.iterdir()
+    assert next(aside.rglob("document")).read_text() == "precious"
+    assert str(aside) in told[0]
+    assert done.record.warnings == tuple(told)
+    assert store.load(record.id).warnings == tuple(told)
+    again: list[str] = []
+    assert recover(host, again.append) == ()
+    assert again == []
+    shutil.rmtree(aside)
 
 
 def test_files_are_provided_only_when_named_with_the_targets_owner(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +18,6 @@ from materializer.values import PlannedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from fixtures.accounts import Account
     from materializer.trial import Trial
@@ -37,6 +38,25 @@ def _paths(root: Path, target: Identity) -> RunPaths:
     paths = runs.allocate(root)
     runs.apply(paths, FILES, target)
     return paths
+
+
+@pytest.fixture(name="cut_off")
+def _cut_off(root: Path, target: Identity) -> RunPaths:
+    """Return a run whose service was killed."""
+    code = (
+        "import os, sys; from pathlib import Path; from materializer import identity, runs\n"
+        "paths = runs.allocate(Path(sys.argv[1]))\n"
+        "runs.apply(paths, (), identity.resolve(sys.argv[2]))\n"
+        "print(paths.run, flush=True); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run(
+        (sys.executable, "-c", code, str(root), target.user),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -9, done.stderr
+    return runs.reopen(Path(done.stdout.strip()))
 
 
 @pytest.fixture(name="victim")
@@ -104,23 +124,138 @@ def test_a_folder_of_another_user_that_was_moved_in_is_not_emptied_for_the_targe
     for path in (theirs, theirs / "document"):
         os.chown(path, bob.uid, bob.gid)
     assert as_target(f"mkdir {paths.work}/x && mv {theirs} {paths.work}/x/").status == 0
-    assert not runs.remove(paths)
+    told: list[str] = []
+    assert not runs.remove(paths, told.append)
     (left,) = paths.run.parent.rglob("document")
     assert left.read_text() == "of bob"
     assert (left.parent.stat().st_uid, left.parent.stat().st_mode & 0o7777) == (bob.uid, 0o1777)
+    (sentence,) = told
+    aside = paths.run.parent / left.relative_to(paths.run.parent).parts[0]
+    assert str(aside) in sentence
+    assert repr(str(left.parent.relative_to(aside))) in sentence
+    assert alice.name in sentence
 
 
-def test_a_mount_below_the_work_folder_is_not_emptied(paths: RunPaths, victim: Path) -> None:
+def shared_by_root(place: Path, bob: Account) -> Path:
+    """Make a folder of root's that anybody may move, with what only root and bob may remove."""
+    shared = place / "shared"
+    for folder, owner in (("protected/deep", 0), ("of-bob", bob.uid)):
+        (shared / folder).mkdir(parents=True)
+        document = shared / folder / "document"
+        document.write_text("precious")
+        document.chmod(0o600)
+        for path in (document, document.parent):
+            os.chown(path, owner, owner)
+    shared.chmod(0o777)
+    place.chmod(0o777)
+    return shared
+
+
+def move_in(
+    place: Path, paths: RunPaths, bob: Account, as_target: Callable[[str], Trial], *, below: str
+) -> None:
+    shared = shared_by_root(place, bob)
+    into = paths.work / below
+    done = as_target(f"mkdir -p {into} && mv {shared} {into}/ && echo own > {paths.work}/own")
+    assert done.status == 0, done
+    place.chmod(0o755)
+
+
+def kept_whole(root: Path) -> Path:
+    """Return the folder that was moved in, wherever it lies now; hold it to be as it was."""
+    documents = sorted(root.rglob("document"))
+    assert [path.read_text() for path in documents] == ["precious", "precious"]
+    shared = documents[0].parents[1]
+    assert (shared.name, shared.stat().st_uid) == ("shared", 0)
+    assert shared.stat().st_mode & 0o7777 == 0o777
+    assert {path.stat().st_mode & 0o7777 for path in documents} == {0o600}
+    assert not list(root.rglob("own"))
+    return shared
+
+
+@pytest.mark.parametrize("below", ["", "a/b"])
+def test_a_folder_of_roots_that_was_moved_in_is_set_apart_and_named_and_never_emptied(  # noqa: PLR0913, PLR0917  # fixtures
+    place: Path,
+    root: Path,
+    paths: RunPaths,
+    bob: Account,
+    as_target: Callable[[str], Trial],
+    below: str,
+) -> None:
+    move_in(place, paths, bob, as_target, below=below)
+    told: list[str] = []
+    assert not runs.remove(paths, told.append)
+    shared = kept_whole(root)
+    assert shared.name in told[0]
+    aside = shared.relative_to(root).parts[0]
+    assert str(root / aside) in told[0]
+    assert (root / aside).stat().st_mode & 0o7777 == 0o700
+    assert not paths.run.exists()
+    # The run's own name is free again, and no later sweep touches what is not amux's.
+    runs.apply(paths, FILES, None)
+    assert runs.remove(paths)
+    assert runs.sweep(root) == ()
+    assert kept_whole(root) == shared
+
+
+def test_what_a_killed_launch_left_is_swept_as_the_target_too(
+    place: Path, root: Path, cut_off: RunPaths, bob: Account, as_target: Callable[[str], Trial]
+) -> None:
+    move_in(place, cut_off, bob, as_target, below="a")
+    told: list[tuple[Path, str]] = []
+    assert runs.sweep(root, told=lambda *said: told.append(said)) == ()
+    kept_whole(root)
+    assert [run for run, _ in told] == [cut_off.run]
+    assert "shared" in told[0][1]
+
+
+def test_a_run_that_is_built_over_one_that_was_cut_off_empties_no_folder_of_others(
+    place: Path, root: Path, cut_off: RunPaths, bob: Account, as_target: Callable[[str], Trial]
+) -> None:
+    move_in(place, cut_off, bob, as_target, below="a")
+    told: list[str] = []
+    runs.apply(cut_off, FILES, None, told.append)
+    kept_whole(root)
+    assert "shared" in told[0]
+    assert runs.remove(cut_off)
+
+
+def test_the_accounts_removal_does_not_make_its_run_the_services_to_empty(
+    place: Path, root: Path, bob: Account
+) -> None:
+    from materializer import identity, trial  # noqa: PLC0415  # named like the fixtures
+
+    with accounts.account() as gone:
+        target = identity.resolve(gone.name)
+        paths = runs.allocate(root)
+        runs.apply(paths, FILES, target)
+
+        def as_gone(script: str) -> Trial:
+            environment = {"PATH": "/usr/bin:/bin"}
+            return trial.run(("/bin/sh", "-c", script), identity=target, environment=environment)
+
+        move_in(place, paths, bob, as_gone, below="a")
+    assert not runs.remove(paths)
+    kept_whole(root)
+
+
+@pytest.mark.parametrize("owned", ["by the target", "by the service"])
+def test_a_mount_below_the_work_folder_is_not_emptied(
+    paths: RunPaths, victim: Path, target: Identity, owned: str
+) -> None:
     inside = paths.work / "mounted"
     inside.mkdir()
+    os.chown(inside, target.uid, target.gid)
+    if owned == "by the target":
+        os.chown(victim, target.uid, target.gid)
     subprocess.run(("/bin/mount", "--bind", str(victim), str(inside)), check=True)
     try:
         assert not runs.remove(paths)
-        assert untouched(victim)
+        assert (victim / "secret").read_text() == "kept"
+        assert (victim / "below" / "more").read_text() == "kept"
     finally:
         left = next(paths.run.parent.rglob("secret")).parent
         subprocess.run(("/bin/umount", str(left)), check=True)
-    assert len(runs.sweep(paths.run.parent)) == 1
 
 
 def test_files_that_a_target_holds_open_give_it_no_way_back_into_a_removed_run(
