@@ -57,6 +57,15 @@ def check_continued(request: LaunchRequest, seen: tuple[Sighting, ...]) -> None:
         raise MemoryRequired(message)
 
 
+def check_heard(request: LaunchRequest, heard: tuple[Sighting, ...]) -> tuple[Sighting, ...]:
+    """Return it; refuse a launch that demands memory where the agent took no memory tools."""
+    lacking = next((one.contradicts for one in heard if one.contradicts), None)
+    if lacking is not None and request.require_memory:
+        message = f"{lacking}; this launch requires memory, so it ended before its first turn"
+        raise MemoryRequired(message)
+    return heard
+
+
 def check_unbound(subject: Subject, request: LaunchRequest, host: Host) -> None:
     """Refuse the same for a launch without memory: files are in reach whatever the Hub says.
 

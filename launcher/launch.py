@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 from hub.errors import HubError
 from launcher import memory as memories
-from launcher.access import check_access, check_continued, check_required, check_unbound
+from launcher.access import (
+    check_access,
+    check_continued,
+    check_heard,
+    check_required,
+    check_unbound,
+)
 from launcher.attempt import Attempt, claim
 from launcher.beside import start_server
 from launcher.binding import Lease
@@ -26,6 +32,7 @@ from launcher.conversation import Conversation
 from launcher.environment import MemoryVariables, run_environment
 from launcher.errors import BadRequest, SessionDamaged, SessionNotFound
 from launcher.foreign import held
+from launcher.hearing import open_hearing
 from launcher.hublink import hub_client
 from launcher.leases import LEASES
 from launcher.lines import LineChannel
@@ -55,6 +62,7 @@ if TYPE_CHECKING:
 
     from launcher.beside import Server
     from launcher.binding import Unbound
+    from launcher.hearing import Hearing
     from launcher.host import Host
     from launcher.memory import Memory
     from launcher.request import LaunchRequest
@@ -112,6 +120,7 @@ def _carry(
         told = functools.partial(_left_over, notices)
         runs.apply(attempt.paths, files, subject.identity, told)
         undo.callback(runs.remove, attempt.paths, told)
+    hearing = open_hearing(attempt, memory, undo)
     grant = memory.grant if memory else None
     start = _spawn_request(attempt, memory, plan)
     server = None
@@ -131,6 +140,7 @@ def _carry(
     if isinstance(channel, JsonLinesChannel) and grant is not None:
         text = confirmed.instructions or ""
         channel.controls = controls(attempt, channel, agent, text, refused)
+    seen += check_heard(attempt.request, hearing.before())
     report = established(attempt, bound, memory, plan, confirmed, seen=seen)
     record = running(record, process, report, confirmed, plan)
     sessions.update(record)
@@ -142,7 +152,7 @@ def _carry(
         channel.watcher = Watcher(subject.provider, confirmed.evidence, settled, refused)
     if isinstance(bound, Lease) and bound.token is not None:
         LEASES.keep(bound.launch, functools.partial(hub_client, attempt.host))
-    finish = _follow(conversation, record.id, sessions, notices, refused)
+    finish = _follow(conversation, hearing, record.id, sessions, notices=notices, refused=refused)
     stop_if_failed.pop_all()
     return Run(
         report=report,
@@ -175,20 +185,34 @@ def _bind(attempt: Attempt, undo: contextlib.ExitStack) -> tuple[Lease | Unbound
     return bound, memory
 
 
-def _follow(
+def _follow(  # noqa: PLR0913  # what is followed, and who is told
     conversation: Conversation,
+    hearing: Hearing,
     session: str,
     sessions: SessionStore,
+    *,
     notices: Notices,
     refused: Callable[[str], None],
-) -> Callable[[], object]:
-    """Read the conversation's transcript once a turn is over; return what reads it at the end."""
+) -> Callable[[], None]:
+    """Read the conversation once a turn is over; return what reads it at the end."""
 
     def native_id() -> str:
         return sessions.load(session).native_id
 
-    let_go = LOOKOUT.keep(functools.partial(conversation.look, native_id, notices, refused))
-    return lambda: (let_go(), conversation.look(native_id, notices))
+    def look() -> bool:
+        over = conversation.look(native_id, notices, refused)
+        if over:
+            hearing.turn_over()
+        return over
+
+    def finish() -> None:
+        let_go()
+        conversation.look(native_id, notices)
+        hearing.finish()
+
+    hearing.begin(notices)
+    let_go = LOOKOUT.keep(look)
+    return finish
 
 
 def _write_end(

@@ -83,7 +83,7 @@ def prepare(subject: Subject, lease: Lease, host: Host, paths: RunPaths) -> Memo
     Raises CommandNotUsable or InterpreterNotFound where the agent could not run the command.
     """
     frozen = _frozen(subject)
-    connection = _agent_connection(subject, lease, host)
+    connection = _agent_connection(subject, lease, host, paths)
     files = [PlannedFile(name=CONNECTION_FILE, content=connection)]
     if subject.identity is None:
         installed = installed_command(host.environ.get("PATH", os.defpath))
@@ -139,8 +139,11 @@ def _frozen(subject: Subject) -> Frozen:
     )
 
 
-def _agent_connection(subject: Subject, lease: Lease, host: Host) -> bytes:
-    """Return the agent's connection file: where the Hub is for it, and its own credential."""
+def _agent_connection(subject: Subject, lease: Lease, host: Host, paths: RunPaths) -> bytes:
+    """Return the agent's connection file: where the Hub is for it, and its own credential.
+
+    Beside them, where the run's MCP server tells that it was asked for its tools.
+    """
     runtime: Connection = load_connection(connection_path(host.home, "runtime"))
     if runtime.remote:
         url = runtime.url
@@ -149,6 +152,7 @@ def _agent_connection(subject: Subject, lease: Lease, host: Host) -> bytes:
     else:
         url = f"unix:{agent_socket(host.home, host.environ, euid=os.geteuid())}"
     fields: dict[str, object] = {"schema": 1, "url": url, "token": lease.token or ""}
+    fields["witness"] = str(paths.witness)
     if runtime.remote and runtime.ca_pem is not None:
         fields["ca_pem"] = runtime.ca_pem
     return json.dumps(fields).encode()

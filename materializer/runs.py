@@ -5,6 +5,7 @@
       agent-config/memory/         0711, the service's
         bin/amux                   0555, the service's: the only file of its folder, for PATH
         <connection, provider's>   0400, the target's
+        witness.sock               0600, the target's (materializer.witness)
       work/                        0700, the target's: the only folder that it can write to
 
 The service holds a lock on each folder that it made until it removes it, so that `sweep` can
@@ -31,6 +32,7 @@ from materializer.errors import NotPlaced, RootUnsafe, RunInUse
 from materializer.values import (
     EXECUTABLE_MODE,
     PRIVATE_MODE,
+    WITNESS,
     Identity,
     Manifest,
     ManifestEntry,
@@ -152,7 +154,7 @@ def _paths(run: Path) -> RunPaths:
 
 
 def _check_names(files: tuple[PlannedFile, ...]) -> None:
-    seen = {COMMANDS}
+    seen = {COMMANDS, WITNESS}
     for file in files:
         name = file.name
         if not name or "/" in name or "\0" in name or name in {".", ".."} or name in seen:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 EXECUTABLE_MODE: Final = 0o555
 PRIVATE_MODE: Final = 0o400
+WITNESS: Final = "witness.sock"
+"""The name in a run's folder that no planned file may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,11 @@ class RunPaths:
     config: Path
     commands: Path
     work: Path
+
+    @property
+    def witness(self) -> Path:
+        """Return where the run's MCP server tells that it was asked (`materializer.witness`)."""
+        return self.config / WITNESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -266,6 +266,8 @@ class Provider(ABC):
     """Options of a launch that this provider alone knows: name, and one line for people."""
     folders: ClassVar[tuple[str, ...]] = ()
     """Folders below a relocated home that the agent needs before it starts (0700 when made)."""
+    lists_tools_first: ClassVar[bool] = False
+    """The agent asks its MCP servers for their tools before its first turn (in a stream)."""
     unknown_conversation: ClassVar[tuple[str, ...]] = ()
     """What the agent says where it is to resume a conversation that it does not have."""
 

@@ -82,6 +82,19 @@ def find_connection(environ: Mapping[str, str]) -> Connection:
     return _read(os.path.join(home, "connections", "user.json"), None, inside=False)
 
 
+def find_witness(environ: Mapping[str, str]) -> str | None:
+    """Return where this launch hears that its tools were asked for, with a credential or without.
+
+    None where that is not said, as outside a launch.
+    """
+    try:
+        with open(environ.get(CONNECTION, ""), "rb") as file:
+            place = json.loads(file.read(MAX_FILE)).get("witness")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
+    return place if isinstance(place, str) and os.path.isabs(place) else None
+
+
 def _read(path: str, binding: str | None, *, inside: bool) -> Connection:
     try:
         with open(path, "rb") as file:

@@ -48,6 +48,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+TOLD = frozenset(["initialize", "tools/list", "tools/call"])
+"""What this run's launcher hears of."""
 HELP = """\
 usage: amux mcp [--tools LIST]
 
@@ -72,7 +74,7 @@ def serve(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     out = Output(os.dup(STDOUT))
     os.dup2(STDERR, STDOUT)  # whatever else might print cannot break a frame
     threading.Thread(target=_check, args=(environ,), daemon=True).start()
-    return Server(out, Toolbox(environ), LISTS[name]).run(STDIN)
+    return Server(out, environ, LISTS[name]).run(STDIN)
 
 
 def _check(environ: Mapping[str, str]) -> None:
@@ -86,11 +88,16 @@ def _check(environ: Mapping[str, str]) -> None:
 class Server:
     """One client's session."""
 
-    def __init__(self, out: Output, toolbox: Toolbox, tools: list[dict[str, object]]) -> None:
+    def __init__(
+        self, out: Output, environ: Mapping[str, str], tools: list[dict[str, object]]
+    ) -> None:
         self._out = out
-        self._toolbox = toolbox
+        self._toolbox = Toolbox(environ)
         self._tools = tools
         self._workers = Workers()
+        self._environ = environ
+        self._client: object = None
+        self._told: set[str] = set()
         self._version = HANDSHAKE[0]
         self._running: dict[object, Ticket] = {}
 
@@ -144,6 +151,7 @@ class Server:
                 return
             result = self._answer(method, params, version)
             out.send({"jsonrpc": "2.0", "id": ident, "result": shaped(version, method, result)})
+            self._tell(method, params, result)
         except RpcError as error:
             out.send(error.reply(ident))
 
@@ -159,6 +167,22 @@ class Server:
         elif method == "ping":
             return {}
         raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")
+
+    def _tell(self, method: str, params: object, result: dict[str, object]) -> None:
+        """Tell the launcher once of each kind of request; the agent never waits for it."""
+        if method == "initialize" and isinstance(params, dict):
+            self._client = params.get("clientInfo")
+        if method not in TOLD or method in self._told:
+            return
+        self._told.add(method)
+
+        def work() -> None:
+            # Imported here: the agent has its answer, and compiling it takes a moment.
+            from materializer.agentside.witness import tell  # noqa: PLC0415
+
+            tell(self._environ, self._client, method, params, result)
+
+        self._workers.add(work)
 
     def _notified(self, method: str, params: object) -> None:
         if method != "notifications/cancelled" or not isinstance(params, dict):
@@ -188,6 +212,8 @@ class Server:
                 out.drop()
             else:
                 out.send(frame)
+            if "result" in frame:
+                self._tell("tools/call", params, {})
 
         if not self._workers.add(work):
             del self._running[ident]

@@ -220,23 +220,36 @@ def _open(connection: Connection, timeout: float) -> tuple[socket.socket, str]:
     )
 
 
+class UnixAddress:
+    """A context in which a Unix socket of any path has an address that the kernel takes."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._folder = -1
+
+    def __enter__(self) -> str:
+        if len(os.fsencode(self._path)) <= SOCKET_NAME:
+            return self._path
+        folder = os.path.dirname(self._path)
+        self._folder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        return f"/proc/self/fd/{self._folder}/{os.path.basename(self._path)}"
+
+    def __exit__(self, *_: object) -> None:
+        if self._folder >= 0:
+            os.close(self._folder)
+
+
 def _open_unix(path: str, timeout: float) -> socket.socket:
-    folder = -1
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # A non-blocking connect would fail at once where many others are waiting, too.
         wait = struct.pack("ll", int(timeout), int(timeout % 1 * 1_000_000))
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, wait)
-        if len(os.fsencode(path)) > SOCKET_NAME:
-            folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            path = f"/proc/self/fd/{folder}/{os.path.basename(path)}"
-        channel.connect(path)
+        with UnixAddress(path) as address:
+            channel.connect(address)
     except BaseException:
         channel.close()
         raise
-    finally:
-        if folder >= 0:
-            os.close(folder)
     return channel
 
 

@@ -29,6 +29,7 @@ class ClaudeProvider(Provider):
 
     name: ClassVar[str] = "claude"
     executable: ClassVar[str] = "claude"
+    lists_tools_first: ClassVar[bool] = True
     unknown_conversation: ClassVar[tuple[str, ...]] = ("No conversation found with session ID",)
     capabilities: ClassVar[Capabilities] = Capabilities(
         memory=True,

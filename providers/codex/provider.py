@@ -35,6 +35,7 @@ class CodexProvider(Provider):
     name: ClassVar[str] = "codex"
     executable: ClassVar[str] = "codex"
     folders: ClassVar[tuple[str, ...]] = (".codex",)
+    lists_tools_first: ClassVar[bool] = True
     unknown_conversation: ClassVar[tuple[str, ...]] = ("no rollout found",)
     capabilities: ClassVar[Capabilities] = Capabilities(
         memory=True, tools=Tools.MCP, modes=frozenset(Mode)

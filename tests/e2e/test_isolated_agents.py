@@ -133,6 +133,9 @@ def test_the_agent_works_as_the_target_and_what_it_saves_lands_in_its_principals
         again = replace(request, provider="", user=None, principal=None)
         with launch(replace(again, session=run.report.session), host) as resumed:
             kept = resumed.report
+            heard = [
+                one.observed for one in (*run.report.seen, *kept.seen) if "listed" in one.observed
+            ]
     assert model.failures == []
     assert (kept.resumed, kept.isolation, kept.binding, kept.warnings) == (
         True,
@@ -141,6 +144,7 @@ def test_the_agent_works_as_the_target_and_what_it_saves_lands_in_its_principals
         (),
     )
     assert kept.instructions_digest == run.report.instructions_digest
+    assert len(heard) == (0 if provider == "pi" else 2)
     assert f"uid={target.uid} gid={target.gid} umask=0077" in said, said
     assert f"home={target.home} cwd={target.home}" in said
     assert re.search(r"NoNewPrivs:\s+1", said)

@@ -1,0 +1,91 @@
+"""Each agent asks this run's own memory server for its tools, and the record says so or warns."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fixtures.hosts import running_host
+from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS
+from fixtures.stages import staged
+from launcher.sessions import SessionStore
+from launcher.witness import NEVER_STARTED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from fixtures.stages import Stage
+    from launcher.host import Host
+    from launcher.sessions import SessionRecord
+
+pytestmark = pytest.mark.agents
+
+AGENTS = [("claude", version) for version in CLAUDE_VERSIONS]
+AGENTS += [("codex", version) for version in CODEX_VERSIONS]
+PRINTS = {"claude": ("-p", "hello"), "codex": ("exec", "--skip-git-repo-check", "hello")}
+CLIENTS = {"claude": "claude-code", "codex": "codex-mcp-client"}
+
+
+@pytest.fixture(scope="module")
+def shared_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    with running_host(tmp_path_factory.mktemp("runtime")) as made:
+        yield made
+
+
+def latest(stage: Stage) -> SessionRecord:
+    records = SessionStore(stage.host.home).list().records
+    return next(one for one in records if one.cwd == str(stage.cwd))
+
+
+def listed(record: SessionRecord) -> tuple[str, str]:
+    (one,) = [one for one in record.seen if one.source.startswith("tools/list")]
+    return one.observed, one.contradicts
+
+
+@pytest.mark.parametrize(("agent", "version"), AGENTS)
+def test_the_list_is_seen_before_the_first_turn_of_a_stream_and_in_print_mode(
+    tmp_path: Path, shared_host: Host, agent: str, version: str
+) -> None:
+    with staged(tmp_path, shared_host, agent, version) as stage:
+        report, turn = stage.turn()
+        (seen,) = [one for one in report.seen if one.source.startswith("tools/list")]
+        assert seen.observed.startswith(f"5 listed to {CLIENTS[agent]} ")
+        assert turn.tool("memory_search") is not None
+        options = ("--executable", str(stage.executable), "--", *stage.options)
+        done, _ = stage.amux("launch", agent, *options, *PRINTS[agent])
+        assert done.returncode == 0, done.stderr
+        assert listed(latest(stage)) == (seen.observed, "")
+        assert "memory server" not in done.stderr
+
+
+def test_the_sidecars_agent_is_heard_too(tmp_path: Path, shared_host: Host) -> None:
+    version = CLAUDE_VERSIONS[-1]
+    with staged(tmp_path, shared_host, "claude", version, provider="claude-sdk") as stage:
+        report, _ = stage.turn()
+    assert any(one.observed.startswith("5 listed to claude-code") for one in report.seen)
+
+
+@pytest.mark.parametrize("version", CLAUDE_VERSIONS)
+def test_a_server_that_was_switched_off_in_claudes_panel_is_missed_after_a_remembered_answer(
+    tmp_path: Path, shared_host: Host, version: str
+) -> None:
+    with staged(tmp_path, shared_host, "claude", version) as stage:
+        launch = ("launch", "claude", "--executable", str(stage.executable), "--", *stage.options)
+        done, turn = stage.amux(*launch, "-p", "hello")
+        assert turn is not None
+        assert turn.tool("memory_search") is not None, done.stderr
+        file = stage.home / ".claude.json"
+        config = json.loads(file.read_text())
+        project = config.setdefault("projects", {}).setdefault(str(stage.cwd), {})
+        project["disabledMcpServers"] = ["amux"]
+        file.write_text(json.dumps(config))
+        done, turn = stage.amux(*launch, "-p", "hello")
+        if turn is None:  # asked anew: refused before it began
+            assert done.returncode == 125
+            return
+        assert turn.tool("memory_search") is None
+        assert listed(latest(stage)) == ("not asked for", NEVER_STARTED)
+        assert NEVER_STARTED in done.stderr
