@@ -9,7 +9,7 @@ DEMO_AGENTS := codex-0.153.4 claude-2.1.332 pi-0.74.2
 # What the tests drive besides Python and Node: a tracer, network namespaces, a benchmark peer.
 SYSTEM_PACKAGES := strace iproute2 ripgrep
 
-.PHONY: help setup agents demo test lint bench system clean
+.PHONY: help setup agents demo test lint bench matrix system clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make setup   the virtual environment with amux and its tools"
 	@echo "make agents  the pinned real agents, below fixtures/agents/"
 	@echo "make bench   the benchmarks, each a ratio in one run"
+	@echo "make matrix  many versions of the agents, report against request, into docs/evidence.md"
 
 setup: .venv/.amux-installed
 
@@ -65,6 +66,11 @@ test: setup agents system lint
 
 bench: setup agents system
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+# Hours, and hundreds of megabytes: not for CI. What was interrupted goes on; MATRIX='--agent codex'
+# and the like choose a part of it (see --help).
+matrix: setup agents
+	$(BIN)/python -m fixtures.matrix $(MATRIX)
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

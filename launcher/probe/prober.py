@@ -26,9 +26,13 @@ _STEP: Final = re.compile(r"probe step: (\w+)")
 
 @dataclass
 class Prober:
-    """Carries out one step a turn; `results` keeps what each step's tool calls brought back."""
+    """Carries out one step a turn; `results` keeps what each step's tool calls brought back.
+
+    `kind` is the kind of sub-agent that is started; empty: the agent's own.
+    """
 
     cli: bool
+    kind: str = ""
     results: dict[str, list[str]] = field(default_factory=dict)
     lacking: list[str] = field(default_factory=list)
     _begun: dict[str, int] = field(default_factory=dict)
@@ -90,10 +94,11 @@ class Prober:
             "message": CHILD,
             "prompt": CHILD,
             "description": "probe",
-            "subagent_type": "general-purpose",
+            "subagent_type": self.kind or "general-purpose",
+            **({"agent_type": self.kind} if self.kind else {}),
         }
         offer = turn.tool(*SPAWNERS)
-        wanted = _properties(turn, offer)
+        wanted = _properties(turn, offer, arguments)
         return self._call(turn, SPAWNERS, {k: v for k, v in arguments.items() if k in wanted})
 
     def _call(self, turn: Turn, names: tuple[str, ...], arguments: JsonObject) -> Call | None:
@@ -113,9 +118,9 @@ def step_of(turn: Turn) -> str | None:
     return None
 
 
-def _properties(turn: Turn, offer: ToolOffer | None) -> set[str]:
-    """Return the parameter names of an offered tool."""
+def _properties(turn: Turn, offer: ToolOffer | None, names: JsonObject) -> set[str]:
+    """Return those of the parameter names that an offered tool takes."""
     if offer is None:
         return set()
     tools = json.dumps(turn.body.get("tools"))
-    return {name for name in ("message", "prompt", "description", "subagent_type") if name in tools}
+    return {name for name in names if f'"{name}"' in tools}
