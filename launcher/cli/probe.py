@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from launcher.agents import find_agent
 from launcher.cli.refusal import refusals
 from launcher.probe.acceptance import probe_turns
 from launcher.probe.codex import probe_codex
@@ -38,11 +36,8 @@ def command(agent: str, executable: Path | None, *, turns: bool, as_json: bool) 
     status is 1 where something is not as it must be.
     """
     with refusals():
-        if agent == "codex" and not turns:
-            path = os.environ.get("PATH", os.defpath)
-            report = probe_codex(find_agent(agent, search_path=path, given=executable))
-        else:
-            report = probe_turns(agent, executable)
+        offline = agent == "codex" and not turns
+        report = probe_codex(executable) if offline else probe_turns(agent, executable)
     _tell(report, as_json=as_json)
 
 

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 
 SECONDS: Final = 60.0
 TOOLS: Final = ("memory_search", "memory_get", "memory_upsert", "memory_forget", "result_continue")
+OWN: Final = {
+    "Claude's own cch": re.compile(r"(x-anthropic-billing-header: [^\"]*?\bcch=)[0-9a-f]+"),
+    "Claude's own count of tokens": re.compile(r"(<total_tokens>)\d+ tokens left"),
+}
+"""What the agent writes anew into each request, also without amux."""
 NOT_SHOWN: Final = (
     "what a live model decides: when it searches, saves or forgets",
     "settings of this machine's real home, and of an account that is logged in",
@@ -231,6 +236,9 @@ def _until(run: Run, wanted: Callable[[dict[str, Any]], bool]) -> None:
 def _prefix(sight: _Sight, subject: str, before: Turn, after: Turn) -> None:
     differs = differences(before.body, after.body)
     observed = f"changed: {', '.join(differs)}" if differs else "byte-identical"
+    own = [name for name, pattern in OWN.items() if pattern.search(json.dumps(after.body))]
+    if own and not differs:
+        observed = f"byte-identical, {' and '.join(own)} aside"
     sight.add(subject, observed, "model", passed=not differs)
 
 
@@ -247,11 +255,20 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 def _parts(body: dict[str, Any]) -> dict[str, Any]:
     """Return what a provider's cache goes by, without the marks that only move the cache's end."""
     plain = _without(body, "cache_control")
+    items = plain.get("input") or plain.get("messages") or []
     return {
-        "tools": json.dumps(plain.get("tools")),
-        "instructions": json.dumps(plain.get("instructions") or plain.get("system")),
-        "items": [json.dumps(item) for item in plain.get("input") or plain.get("messages") or []],
+        "tools": _steady(plain.get("tools")),
+        "instructions": _steady(plain.get("instructions") or plain.get("system")),
+        "items": [_steady(item) for item in items],
     }
+
+
+def _steady(value: object) -> str:
+    """Return a part as JSON, less what the agent itself changes from request to request."""
+    text = json.dumps(value)
+    for pattern in OWN.values():
+        text = pattern.sub(r"\1", text)
+    return text
 
 
 def _without(value: Any, name: str) -> Any:  # noqa: ANN401  # any JSON

@@ -33,6 +33,16 @@ if TYPE_CHECKING:
 
 USERS: Final = "These are the probe's own instructions."
 NATIVE: Final = "What the agent's own memory kept from earlier."
+MEMORIES_ON: Final = """
+[features]
+memories = true
+memory_tool = true
+
+[memories]
+use_memories = true
+generate_memories = true
+"""
+"""Under both names of the feature."""
 CLAUDE_ARGUMENTS: Final = (
     # Claude 2.1.197 names its default model differently on a resume: one is named here.
     "--model=claude-sonnet-4-5",
@@ -52,6 +62,7 @@ class Scene:
 
     provider: Provider
     host: Host
+    home: Path
     environment: Mapping[str, str]
     cwd: Path
     executable: Path | None
@@ -96,6 +107,7 @@ def scene(name: str, executable: Path | None) -> Iterator[Scene]:
             yield Scene(
                 provider=provider,
                 host=host,
+                home=home,
                 environment=environment,
                 cwd=cwd,
                 executable=executable,
@@ -130,8 +142,7 @@ def _host() -> Iterator[tuple[Host, Path]]:
 def _left_by_codex(home: Path, cwd: Path) -> None:
     del cwd
     config = home / ".codex" / "config.toml"
-    on = "memories = true\n[memories]\nuse_memories = true\ngenerate_memories = true\n"
-    config.write_text(f'developer_instructions = "{USERS}"\n{config.read_text()}\n[features]\n{on}')
+    config.write_text(f'developer_instructions = "{USERS}"\n{config.read_text()}\n{MEMORIES_ON}')
     memories = home / ".codex" / "memories"
     memories.mkdir()
     (memories / "memory_summary.md").write_text(NATIVE)

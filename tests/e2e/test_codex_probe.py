@@ -71,6 +71,21 @@ def test_the_probe_fails_on_an_agent_that_one_control_does_not_reach(
     assert named in shown.output
 
 
+@pytest.mark.agents
+@versions
+def test_the_probe_launches_with_every_flag_of_a_launch_so_one_that_kills_the_agent_is_seen(
+    tmp_path: Path, version: str
+) -> None:
+    dying = script(
+        tmp_path / "codex",
+        'case " $* " in *" mcp_servers.amux.command="*) echo no such flag >&2; exit 1;; esac\n'
+        f'exec {native(version)} "$@"',
+    )
+    shown = probe(dying)
+    assert shown.exit_code == 1
+    assert "no such flag" in shown.output
+
+
 @pytest.mark.parametrize(
     ("printed", "words"),
     [
