@@ -100,11 +100,18 @@ class JsonLinesChannel(LineChannel):
         self._write(_dump(self._held(message)), SEND_DEADLINE)
 
     def send_line(self, line: str, *, deadline: float = SEND_DEADLINE) -> None:
-        """Send one line; a JSON object is held to the controls as in `send`."""
-        with contextlib.suppress(ValueError, RecursionError):
+        """Send one line; a JSON object is held to the controls as in `send`.
+
+        Raises ChannelError for a line of a held channel that is no JSON: nothing can judge it.
+        """
+        try:
             message = json.loads(line)
-            if isinstance(message, dict):
-                line = _dump(self._held(message)).decode().rstrip("\n")
+        except (ValueError, RecursionError) as error:
+            if self.controls is not None:
+                raise ChannelError(f"the line cannot be read as JSON: {error}") from error
+            message = None
+        if isinstance(message, dict):
+            line = _dump(self._held(message)).decode().rstrip("\n")
         super().send_line(line, deadline=deadline)
 
     def receive(self, *, deadline: float) -> JsonObject:

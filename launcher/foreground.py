@@ -12,6 +12,7 @@ a shared terminal it could type into the caller's shell.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import signal
@@ -26,9 +27,10 @@ from launcher.spawn import STDIO_SHARED, ExitStatus, Stdio
 from launcher.stdio import write_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
+    from launcher.driving import Driving
     from launcher.spawn import AgentProcess
 
 CHUNK: Final = 65536
@@ -67,13 +69,16 @@ class Foreground:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def serve(self, process: AgentProcess) -> ExitStatus:
-        """Serve the agent until it has ended, as its kind of stdio needs; return how it ended."""
+    def serve(self, process: AgentProcess, driving: Driving | None = None) -> ExitStatus:
+        """Serve the agent until it has ended, as its kind of stdio needs; return how it ended.
+
+        With `driving` a program's messages pass through it, and the agent's.
+        """
         self._process = process
         if process.request.stdio is Stdio.PTY:
             return relay_terminal(process)
         if process.request.stdio is Stdio.PIPES:
-            return relay_pipes(process)
+            return relay_pipes(process, driving)
         process.on_stopped(lambda _: os.kill(os.getpid(), signal.SIGTSTP))
         status = process.wait() or LOST
         # A killed agent had no chance to leave raw mode itself.
@@ -138,15 +143,19 @@ def window_size(descriptor: int = 0) -> tuple[int, int]:
     return rows or 24, columns or 80
 
 
-def relay_pipes(process: AgentProcess) -> ExitStatus:
+def relay_pipes(process: AgentProcess, driving: Driving | None = None) -> ExitStatus:
     """Copy the caller's stdin and stdout; the agent's stderr goes by `stderr_copy`."""
-    threading.Thread(target=_feed, args=(process,), name="amux-stdin", daemon=True).start()
-    if process.stdout is not None and not _copy_output(process, process.stdout.fileno()):
-        process.stdout.close()
+    typed = driving.typed if driving is not None else bytes
+    say = driving.say if driving is not None else functools.partial(write_all, 1)
+    threading.Thread(target=_feed, args=(process, typed), name="amux-stdin", daemon=True).start()
+    if process.stdout is not None:
+        listening = _copy_output(process, process.stdout.fileno(), say)
+        if not (listening and say(b"")):
+            process.stdout.close()
     return process.wait() or LOST
 
 
-def _copy_output(process: AgentProcess, source: int) -> bool:
+def _copy_output(process: AgentProcess, source: int, say: Callable[[bytes], bool]) -> bool:
     """Copy to stdout until the pipe ends, or the agent has and the rest is copied.
 
     The pipe may outlive the run: a target can hand its end to a process of its own elsewhere.
@@ -164,7 +173,7 @@ def _copy_output(process: AgentProcess, source: int) -> bool:
             chunk = os.read(source, CHUNK) if source in ready else b""
             if not chunk and (source in ready or not ready):
                 break
-            if not write_all(1, chunk):
+            if not say(chunk):
                 return False
             if wake not in inputs:
                 rest -= len(chunk)
@@ -285,10 +294,12 @@ class _TerminalRelay:
         self._process.resume()
 
 
-def _feed(process: AgentProcess) -> None:
-    """Copy stdin to the agent; its end is passed on."""
-    while chunk := os.read(0, CHUNK):
-        view = memoryview(chunk)
+def _feed(process: AgentProcess, typed: Callable[[bytes], bytes]) -> None:
+    """Copy what of stdin is let through to the agent; its end is passed on."""
+    chunk = b"-"
+    while chunk:
+        chunk = os.read(0, CHUNK)
+        view = memoryview(typed(chunk))
         while view:
             try:
                 view = view[process.write(view) :]

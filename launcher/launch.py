@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Final
@@ -30,13 +31,7 @@ from launcher.binding import Lease
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
 from launcher.conversation import Conversation
 from launcher.environment import MemoryVariables, run_environment
-from launcher.errors import (
-    BadRequest,
-    LaunchError,
-    SessionDamaged,
-    SessionNotFound,
-    host_errors,
-)
+from launcher.errors import AgentFailed, BadRequest, SessionDamaged, SessionNotFound
 from launcher.foreign import held
 from launcher.hearing import open_hearing
 from launcher.hublink import hub_client
@@ -44,7 +39,15 @@ from launcher.leases import LEASES
 from launcher.lines import LineChannel
 from launcher.lookout import LOOKOUT
 from launcher.notice import Notice, Notices
-from launcher.planning import agent_request, control, controls, plan_launch, together
+from launcher.planning import (
+    agent_request,
+    control,
+    controls,
+    driving,
+    plan_launch,
+    together,
+    without_unknown,
+)
 from launcher.records import (
     decided,
     running,
@@ -55,7 +58,7 @@ from launcher.records import (
 )
 from launcher.report import established
 from launcher.run import Run
-from launcher.sessions import SessionStore
+from launcher.sessions import SessionRecord, SessionStore
 from launcher.spawn import SpawnRequest, Stdio, spawn
 from launcher.subject import find_subject
 from launcher.watch import Watcher
@@ -75,7 +78,6 @@ if TYPE_CHECKING:
     from launcher.spawn import AgentProcess, ExitStatus
     from providers.base import AgentRequest, Grant, LaunchPlan
 
-NOT_MADE: Final = "the launch could not be made"
 STDIO: Final = {
     Mode.STREAM: Stdio.PIPES,
     Mode.TERMINAL: Stdio.INHERIT,
@@ -97,13 +99,12 @@ def launch(
     id as soon as this run has it: a failure before that leaves every session as it was. `heard`
     hears, on any thread, what is learnt about the run after the report.
     """
-    # Outside for what fails while a launch is unmade, inside so that its record gets the sentence.
-    with host_errors(NOT_MADE), contextlib.ExitStack() as undo, host_errors(NOT_MADE):
-        sessions = SessionStore(host.home)
-        subject = find_subject(request, host, sessions)
+    sessions = SessionStore(host.home)
+    subject = find_subject(request, host, sessions)
+    with contextlib.ExitStack() as undo:
         attempt = claim(request, subject, host, undo)
         began(attempt.record.id)
-        undo.push(functools.partial(write_failure, sessions, attempt))
+        undo.push(functools.partial(write_failure, sessions, attempt.record))
         notices = Notices(sessions, attempt.record.id, heard)
         return _carry(attempt, sessions, notices, undo)
 
@@ -122,7 +123,7 @@ def _carry(
     conversation = Conversation(subject.provider, agent, subject.identity, protocol)
     seen = conversation.before(subject.stored.transcript if subject.stored else None)
     check_continued(attempt.request, seen)
-    plan, confirmed = plan_launch(attempt, agent, memory)
+    agent, plan, confirmed = plan_launch(attempt, agent, memory)
     files = (*(memory.files if memory else ()), *plan.files)
     if files:
         told = functools.partial(_left_over, notices)
@@ -137,13 +138,11 @@ def _carry(
         undo.callback(server.stop)
         now = control(attempt, server.channel, agent, grant, plan)
         confirmed = together(confirmed, now)
-    process = spawn(start)
     stop_if_failed = undo.enter_context(contextlib.ExitStack())
+    begun = _begin(attempt, agent, memory, plan)
+    agent, plan, process, channel = begun.agent, begun.plan, begun.process, begun.channel
     stop_if_failed.callback(process.stop)
-    channel = _channel(process, plan.framing, attempt.request.mode)
-    if isinstance(channel, JsonLinesChannel):
-        now = control(attempt, channel, agent, grant, plan)
-        confirmed = together(confirmed, now)
+    confirmed = together(confirmed, begun.confirmed)
     refused = functools.partial(_end_refused, sessions, record.id, process)
     if isinstance(channel, JsonLinesChannel) and grant is not None:
         text = confirmed.instructions or ""
@@ -155,19 +154,22 @@ def _carry(
     conversation.begin(record.instructions)
     if server is not None and grant is not None:
         _attend(attempt, server, agent=agent, grant=grant, sessions=sessions, refused=refused)
+    told = functools.partial(write_settled, sessions, record.id)
+    watcher = Watcher(subject.provider, confirmed.evidence, told, refused)
     if isinstance(channel, JsonLinesChannel) and grant is not None:
-        settled = functools.partial(write_settled, sessions, record.id)
-        channel.watcher = Watcher(subject.provider, confirmed.evidence, settled, refused)
+        channel.watcher = watcher
     if isinstance(bound, Lease) and bound.token is not None:
         LEASES.keep(bound.launch, functools.partial(hub_client, attempt.host))
     finish = _follow(conversation, hearing, record.id, sessions, notices=notices, refused=refused)
     stop_if_failed.pop_all()
+    driven = plan.driven and grant is not None
     return Run(
         report=report,
         process=process,
         channel=channel,
+        driving=driving(attempt, record.instructions, watcher) if driven else None,
         closing=undo.pop_all(),
-        ended=functools.partial(_write_end, attempt, sessions, finish, notices),
+        ended=functools.partial(_write_end, sessions, record, finish),
     )
 
 
@@ -224,22 +226,49 @@ def _follow(  # noqa: PLR0913  # what is followed, and who is told
 
 
 def _write_end(
-    attempt: Attempt,
     sessions: SessionStore,
+    record: SessionRecord,
     finish: Callable[[], object],
-    notices: Notices,
     status: ExitStatus,
 ) -> None:
-    """Write down what the conversation showed, then how the run ended; never raises.
+    """Write down what the conversation showed, then how the run ended."""
+    finish()
+    write_end(sessions, record, status)
 
-    Where that cannot be written (a full disk), the next start of amux settles the record.
-    """
-    try:
-        finish()
-        write_end(sessions, attempt.record, status)
-    except (OSError, LaunchError) as error:
-        attempt.lock.unsettled = True
-        notices.say(f"how the run ended could not be written down: {error}")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    """An agent that runs, and what it was asked for in the end."""
+
+    agent: AgentRequest
+    plan: LaunchPlan
+    process: AgentProcess
+    channel: LineChannel | None
+    confirmed: Confirmed
+
+
+def _begin(
+    attempt: Attempt, agent: AgentRequest, memory: Memory | None, plan: LaunchPlan
+) -> _Begun:
+    """Start the agent and do its handshake; start it again without a flag that it died of."""
+    while True:
+        process = spawn(_spawn_request(attempt, memory, plan))
+        with contextlib.ExitStack() as failed:
+            failed.callback(process.stop)
+            channel = _channel(process, plan.framing, attempt.request.mode)
+            confirmed = Confirmed()
+            try:
+                if isinstance(channel, JsonLinesChannel):
+                    grant = memory.grant if memory else None
+                    confirmed = control(attempt, channel, agent, grant, plan)
+            except AgentFailed as error:
+                agent = without_unknown(attempt, agent, error)
+            else:
+                failed.pop_all()
+                return _Begun(
+                    agent=agent, plan=plan, process=process, channel=channel, confirmed=confirmed
+                )
+        agent, plan, _ = plan_launch(attempt, agent, memory)
 
 
 def _furnish(attempt: Attempt) -> None:
@@ -284,6 +313,7 @@ def _end_refused(sessions: SessionStore, session: str, process: AgentProcess, re
 
 
 def _spawn_request(attempt: Attempt, memory: Memory | None, plan: LaunchPlan) -> SpawnRequest:
+    stdio = _stdio(attempt, plan)
     return SpawnRequest(
         argv=plan.argv,
         environment=run_environment(
@@ -294,18 +324,26 @@ def _spawn_request(attempt: Attempt, memory: Memory | None, plan: LaunchPlan) ->
         ),
         cwd=attempt.subject.cwd,
         marker=attempt.record.marker,
-        stdio=_stdio(attempt),
+        stdio=stdio,
         identity=attempt.subject.identity,
         rows=attempt.request.rows,
         columns=attempt.request.columns,
-        hold=(attempt.lock.descriptor,),
-        stderr_copy=2 if attempt.request.mode is Mode.PASSTHROUGH else None,
+        hold=(attempt.lock,),
+        stderr_copy=2 if plan.driven or attempt.request.mode is Mode.PASSTHROUGH else None,
     )
 
 
-def _stdio(attempt: Attempt) -> Stdio:
-    """Choose the agent's stdio; another user never gets the caller's own."""
+def _stdio(attempt: Attempt, plan: LaunchPlan) -> Stdio:
+    """Choose the agent's stdio; another user, or a program that drives, never gets the caller's."""
     mode = attempt.request.mode
+    if plan.driven:
+        if not attempt.request.relayed:
+            message = (
+                "these arguments let a program drive the agent over stdio, and nobody here would "
+                "carry its messages; use Mode.STREAM, whose channel holds them"
+            )
+            raise BadRequest(message)
+        return Stdio.PIPES
     if mode is Mode.TERMINAL and attempt.request.pty:
         return Stdio.PTY
     if attempt.subject.identity is None:

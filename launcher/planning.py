@@ -8,6 +8,7 @@ import sys
 import uuid
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING
 
 from launcher.channel import Controls
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from launcher.attempt import Attempt
     from launcher.channel import JsonLinesChannel
+    from launcher.driving import Driving
     from launcher.memory import Memory
     from providers.base import Grant, JsonObject
 
@@ -54,8 +56,30 @@ def agent_request(attempt: Attempt, memory: Memory | None) -> AgentRequest:
 
 def plan_launch(
     attempt: Attempt, agent: AgentRequest, memory: Memory | None
+) -> tuple[AgentRequest, LaunchPlan, Confirmed]:
+    """Ask the provider for its plan; a pre-flight that it wants first is run and answered.
+
+    A pre-flight that dies of a flag of amux's own is run without it, and so is the agent: the
+    request that is returned says which flags those are.
+    """
+    while True:
+        try:
+            return (agent, *_plan_known(attempt, agent, memory))
+        except AgentFailed as error:
+            agent = without_unknown(attempt, agent, error)
+
+
+def without_unknown(attempt: Attempt, agent: AgentRequest, error: AgentFailed) -> AgentRequest:
+    """Return the request for an agent that died of a flag of amux's own, else raise `error`."""
+    flag = held(attempt.subject.provider.unknown_flag, str)(agent, error.stderr)
+    if not flag or flag in agent.unknown:
+        raise error
+    return replace(agent, unknown=agent.unknown | {flag})
+
+
+def _plan_known(
+    attempt: Attempt, agent: AgentRequest, memory: Memory | None
 ) -> tuple[LaunchPlan, Confirmed]:
-    """Ask the provider for its plan; a pre-flight that it wants first is run and answered."""
     provider = attempt.subject.provider
     grant = memory.grant if memory else None
     facts = read_facts(
@@ -182,4 +206,17 @@ def controls(
     return Controls(
         before=lambda method, params: outgoing(method, params, instructions),
         after=after,
+    )
+
+
+def driving(attempt: Attempt, instructions: str, watch: Callable[[JsonObject], None]) -> Driving:
+    """Hold a program that drives the agent over the caller's stdio to what the launch confirmed."""
+    from launcher.driving import Driving  # noqa: PLC0415  # few launches are driven
+
+    provider = attempt.subject.provider
+    outgoing = held(provider.outgoing, dict)
+    return Driving(
+        hold=lambda message: outgoing(str(message.get("type")), message, instructions),
+        refusal=held(provider.refusal, dict, NoneType),
+        watch=watch,
     )

@@ -127,23 +127,16 @@ def write_unsettled(sessions: SessionStore, session: str, reason: str) -> None:
 
 def write_failure(
     sessions: SessionStore,
-    attempt: Attempt,
+    record: SessionRecord,
     kind: type[BaseException] | None,
     error: BaseException | None,
     trace: TracebackType | None,
 ) -> None:
-    """Write down why a launch failed, an interrupt included; nothing where none did.
-
-    Where that cannot be written, the next start of amux settles the record.
-    """
+    """Write down why a launch failed, an interrupt included; nothing where none did."""
     del trace
-    if kind is None:
-        return
-    failure = str(error) or kind.__name__
-    try:
-        sessions.update(replace(attempt.record, state=State.FAILED, failure=failure))
-    except OSError:
-        attempt.lock.unsettled = True
+    if kind is not None:
+        failure = str(error) or kind.__name__
+        sessions.update(replace(record, state=State.FAILED, failure=failure))
 
 
 def recorded(evidence: Evidence) -> RecordedEvidence:

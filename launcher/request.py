@@ -31,7 +31,8 @@ class LaunchRequest:
     `parent` names the session that did; it never lends its Principal. `options` are
     the provider's own (`providers.base.Provider.options`); an unknown one is refused. `pty` gives a
     TERMINAL launch a new PTY of `rows` by `columns` instead of the caller's terminal.
-    `require_memory` refuses a launch that would start without.
+    `require_memory` refuses a launch that would start without. `relayed` says that the caller
+    copies its own stdio to and from an agent that has pipes, as `launcher.foreground` does.
     """
 
     provider: str = ""
@@ -55,3 +56,4 @@ class LaunchRequest:
     pty: bool = False
     rows: int = 24
     columns: int = 80
+    relayed: bool = False

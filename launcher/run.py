@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from launcher.driving import Driving
     from launcher.lines import LineChannel
     from launcher.report import LaunchReport
     from launcher.spawn import AgentProcess, ExitStatus
@@ -21,20 +22,23 @@ if TYPE_CHECKING:
 class Run:
     """A running agent with what was established about it. Every method is safe from any thread.
 
-    Used as a context manager it stops the agent at the end of the block.
+    `driving` holds a program that drives the agent over the caller's stdio. Used as a context
+    manager it stops the agent at the end of the block.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what a run is made of, each by its own name
         self,
         *,
         report: LaunchReport,
         process: AgentProcess,
         channel: LineChannel | None,
+        driving: Driving | None,
         closing: contextlib.ExitStack,
         ended: Callable[[ExitStatus], None],
     ) -> None:
         self.report = report
         self.process = process
+        self.driving = driving
         self._channel = channel
         self._closing = closing
         self._told = ended

@@ -92,7 +92,8 @@ class AgentRequest:
     `command` starts the agent (interpreter and script where the agent is a script).
     `environment` is the agent's, before the provider's own additions; `options` are among those
     that the provider declares. `interpreter` is the Python that amux itself runs on.
-    `fresh_id` is a random UUID that a provider may give to a new native conversation.
+    `fresh_id` is a random UUID that a provider may give to a new native conversation. `unknown`
+    holds those of amux's own flags that this very agent was seen not to know.
     """
 
     command: tuple[str, ...]
@@ -106,6 +107,7 @@ class AgentRequest:
     fresh_id: str = ""
     resume: NativeResume | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    unknown: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +185,9 @@ class LaunchPlan:
     `environment` is added to the request's, `without` removed from it. `server` is the argv of a
     second process that must run beside the agent (an app-server beside its screen); the channel
     is then the server's, on the Unix socket `socket`, which it makes. `instructions` and
-    `native_id` where they are known before the start.
+    `native_id` where they are known before the start. `driven`: in a mode where stdio is the
+    caller's, a program of the caller's drives the agent with JSON lines; the launcher carries them,
+    each held by `outgoing`.
     """
 
     argv: tuple[str, ...]
@@ -191,6 +195,7 @@ class LaunchPlan:
     without: frozenset[str] = frozenset()
     files: tuple[PlannedFile, ...] = ()
     framing: Framing = Framing.RAW
+    driven: bool = False
     server: tuple[str, ...] | None = None
     socket: str | None = None
     instructions: str | None = None
@@ -300,6 +305,15 @@ class Provider(ABC):
     ) -> LaunchPlan | Preflight:
         """Compute how to start the agent; `confirmed` is a preflight's outcome."""
 
+    def unknown_flag(self, request: AgentRequest, said: str) -> str:
+        """Name the flag of amux's own of which an agent died that ended with `said` on its stderr.
+
+        Empty where it was none. The launcher then plans once more with it in `request.unknown`;
+        a plan that needs the flag raises UnsupportedVersion, which names it.
+        """
+        del request, said
+        return ""
+
     def confirm(self, channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
         """Ask a preflight's agent for the controls; raise NotConfirmed with its own answer."""
         raise NotImplementedError(self.name)
@@ -340,6 +354,11 @@ class Provider(ABC):
         """
         del method, instructions
         return params
+
+    def refusal(self, message: JsonObject, reason: str) -> JsonObject | None:
+        """Return what the agent would answer to a message that `outgoing` refused, if anything."""
+        del message, reason
+        return None
 
     def opened(
         self, channel: Channel, method: str, result: JsonObject, request: AgentRequest

@@ -220,6 +220,7 @@ def _foreground(request: LaunchRequest, *, as_json: bool) -> None:
         environment=dict(os.environ),
         rows=rows,
         columns=columns,
+        relayed=True,
     )
     try:
         with Foreground() as place:
@@ -232,7 +233,7 @@ def _foreground(request: LaunchRequest, *, as_json: bool) -> None:
             with launch(request, host, heard=notices) as run:
                 _tell(run, host, as_json=as_json)
                 begun = time.monotonic()
-                status = place.serve(run.process)
+                status = place.serve(run.process, run.driving)
                 if status.code and time.monotonic() - begun < AT_ONCE:
                     _explain(run, request.session, host)
     except (LaunchError, ProviderError, MaterializeError, HubError) as error:

@@ -28,6 +28,7 @@ RESUME: Final = "--resume"
 CONTINUE: Final = "--continue"
 FORK: Final = "--fork-session"
 PRINT: Final = "--print"
+SDK_URL: Final = "--sdk-url"
 END: Final = "--"
 
 
@@ -150,6 +151,12 @@ def refuse_unbindable(items: tuple[Item, ...]) -> None:
     found = command(items)
     if found is not None:
         message = f"`claude {found}` starts no conversation; run it without amux"
+        raise BadArguments(message)
+    if given(items, SDK_URL):
+        message = (
+            f"with {SDK_URL} Claude is driven over the network, where amux cannot hold what it is "
+            "asked; drive it over stdio, or from Python with LaunchRequest(mode=Mode.STREAM)"
+        )
         raise BadArguments(message)
     for item in items:
         if item.name in ELSEWHERE:

@@ -128,6 +128,7 @@ def bound(caller: Caller, grant: Grant) -> LaunchPlan:
         environment=((settings.SWITCH, settings.OFF),),
         files=tuple(draft.files),
         framing=_framing(request),
+        driven=_is_driven(request, caller.items),
         instructions=instructions,
         native_id=talk.native_id,
         warnings=tuple(draft.warnings),
@@ -196,3 +197,8 @@ def _stream(request: AgentRequest, items: tuple[argv.Item, ...]) -> tuple[str, .
 
 def _framing(request: AgentRequest) -> Framing:
     return Framing.JSON_LINES if request.mode is Mode.STREAM else Framing.RAW
+
+
+def _is_driven(request: AgentRequest, items: tuple[argv.Item, ...]) -> bool:
+    """Say whether a program of the caller's drives Claude over the stdio that it is given."""
+    return request.mode is not Mode.STREAM and "stream-json" in argv.values(items, "--input-format")

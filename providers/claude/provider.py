@@ -110,6 +110,10 @@ class ClaudeProvider(Provider):
         del method
         return requests.held(params, instructions)
 
+    def refusal(self, message: JsonObject, reason: str) -> JsonObject | None:
+        """Answer a control request that is refused; other messages have no answer."""
+        return requests.refusal(message, reason)
+
     def observe(self, message: JsonObject) -> tuple[Evidence, ...]:
         """Read the `init` event of each turn."""
         if message.get("type") == "system" and message.get("subtype") == "init":

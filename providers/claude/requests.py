@@ -1,8 +1,9 @@
-"""A supervisor's own control requests, held to what its launch confirmed.
+"""Control requests of whoever drives Claude, held to what the launch confirmed.
 
 On Claude's stream `initialize` can replace the appended text, `apply_flag_settings` and
-`update_environment_variables` can switch auto memory on again, and the MCP requests can take the
-memory tools away. What can be kept without a loss is kept; the rest is refused.
+`update_environment_variables` can switch auto memory on again, and settings, a main agent and the
+MCP requests can take the memory tools away. What can be kept without a loss is kept; the rest is
+refused.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from providers.claude.settings import OFF, SWITCH, turns_memory_on
-from providers.claude.tools import SERVER
+from providers.claude.tools import SERVER, touches
 from providers.errors import BadArguments
 
 if TYPE_CHECKING:
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
 APPEND: Final = "appendSystemPrompt"
 SUBAGENT: Final = "appendSubagentSystemPrompt"
 SNAPSHOT: Final = "systemPromptSnapshot"
+SDK_SERVERS: Final = ("sdkMcpServers", "sdkMcpServerConfigs", "sdkMcpServerManifests")
+POLICIES: Final = (
+    "allowedMcpServers",
+    "deniedMcpServers",
+    "allowManagedMcpServersOnly",
+    "allowManagedPermissionRulesOnly",
+    "strictPluginOnlyCustomization",
+)
+"""Settings that can leave the memory tools out."""
+TAKEN: Final = f"the MCP server {SERVER} is the launch's own, with the memory tools: leave it"
 
 
 def held(message: JsonObject, instructions: str) -> JsonObject:
@@ -31,11 +42,21 @@ def held(message: JsonObject, instructions: str) -> JsonObject:
     match request.get("subtype"):
         case "initialize":
             return {**message, "request": _initialize(request, instructions)}
-        case "apply_flag_settings" | "update_settings":
+        case "apply_flag_settings":
             return {**message, "request": _settings(request)}
+        case "update_settings":  # it writes the user's own file: refused or left as it is
+            _settings(request)
         case "mcp_set_servers" | "mcp_toggle":
             _servers(request)
     return message
+
+
+def refusal(message: JsonObject, reason: str) -> JsonObject | None:
+    """Return Claude's kind of error for a control request; other messages have no answer."""
+    if message.get("type") != "control_request":
+        return None
+    said = {"subtype": "error", "request_id": message.get("request_id"), "error": f"amux: {reason}"}
+    return {"type": "control_response", "response": said}
 
 
 def _initialize(request: JsonObject, instructions: str) -> JsonObject:
@@ -55,6 +76,8 @@ def _initialize(request: JsonObject, instructions: str) -> JsonObject:
             "launch as --append-subagent-system-prompt"
         )
         raise BadArguments(message)
+    if any(SERVER in (request.get(name) or ()) for name in SDK_SERVERS):
+        raise BadArguments(TAKEN)
     if SNAPSHOT in request:
         changed[SNAPSHOT] = False
     return changed
@@ -66,10 +89,29 @@ def _settings(request: JsonObject) -> JsonObject:
         return request
     if turns_memory_on((found,)):
         raise BadArguments(f"these settings switch Claude's own memory on; leave {SWITCH} out")
+    _keep_tools(found)
     env = found.get("env")
     if not isinstance(env, dict):
         return request
     return {**request, "settings": {**found, "env": {**env, SWITCH: OFF}}}
+
+
+def _keep_tools(found: dict[str, Any]) -> None:
+    """Refuse settings under which Claude may no longer offer the memory tools."""
+    if found.get("agent") is not None:
+        message = (
+            "a main agent can take the memory tools away; give it to the launch as --agent, "
+            "where Claude is asked what it leaves"
+        )
+        raise BadArguments(message)
+    for name in POLICIES:
+        if found.get(name) is not None:
+            raise BadArguments(f"{name} can leave the memory tools out; leave it to the launch")
+    permissions = found.get("permissions")
+    rules = permissions.get("deny") if isinstance(permissions, dict) else None
+    for rule in rules if isinstance(rules, list) else ():
+        if touches(str(rule)):
+            raise BadArguments(f"the rule {rule} denies the memory tools; leave it out")
 
 
 def _variables(message: JsonObject) -> JsonObject:
@@ -84,5 +126,4 @@ def _servers(request: JsonObject) -> None:
     replaced = isinstance(servers, dict) and SERVER in servers
     switched_off = request.get("serverName") == SERVER and request.get("enabled") is not True
     if replaced or switched_off:
-        message = f"the MCP server {SERVER} is the launch's own, with the memory tools: leave it"
-        raise BadArguments(message)
+        raise BadArguments(TAKEN)

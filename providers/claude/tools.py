@@ -66,8 +66,17 @@ def warnings(
         permissions = layer.get("permissions")
         rules = permissions.get("deny") if isinstance(permissions, dict) else None
         denied.extend(str(rule) for rule in (rules if isinstance(rules, list) else ()))
-    if any(rule == PREFIX or rule.startswith(f"{PREFIX}__") for rule in denied):
+    if any(touches(rule) for rule in denied):
         yield "the caller's own rules deny the memory tools, so Claude does not offer them"
+
+
+def touches(rule: str) -> bool:
+    """Say whether a permission rule can be about the memory tools; versions differ in wildcards."""
+    name = rule.partition("(")[0].strip()
+    if name == PREFIX or name.startswith(f"{PREFIX}__"):
+        return True
+    stem, wildcard, _ = name.partition("*")
+    return bool(wildcard) and f"{PREFIX}__".startswith(stem)
 
 
 def _configs(

@@ -100,6 +100,17 @@ class CallerArguments:
         return any(word.option == "--enable" for word in self.words)
 
     @property
+    def keys(self) -> frozenset[str]:
+        """Return the keys of Codex's configuration that are set."""
+        found = {_AS_CONFIG[word.option] for word in self.words if word.option in _AS_CONFIG}
+        for word in self.words:
+            if word.option in _CONFIG and word.value is not None:
+                found.add(word.value.partition("=")[0].strip())
+            elif word.option in _FEATURES:
+                found.add(f"features.{word.value}")
+        return frozenset(found)
+
+    @property
     def instructions(self) -> str | None:
         """Return the developer instructions that the caller set with -c; the last one counts."""
         found = None

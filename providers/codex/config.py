@@ -193,8 +193,8 @@ def _whence(answer: JsonObject, dotted: str) -> str:
         return " (Codex names no origin)"
     if name.get("type") == OWN_FLAGS:
         return (
-            " although amux passed false: a requirement pins it, or a managed file sets its old "
-            "name, features.memory_tool"
+            " although amux passed false: a requirement pins it, a legacy profile switches it on, "
+            "or a managed file sets its old name, features.memory_tool"
         )
     file = name.get("file")
     return f" (from {name.get('type')}{f' {file}' if file else ''})"

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from providers.base import Tools
-from providers.errors import BadArguments
+from providers.errors import BadArguments, UnsupportedVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,9 +39,16 @@ OFF: Final = {
 DISABLED: Final = ("--disable", "memories", "--disable", "memory_tool")
 """Beside a caller's `--enable`, which comes after every `-c`; `--disable` comes after both."""
 NO_HOOKS: Final = {"features.hooks": False}
+DIRECT: Final = "features.code_mode.direct_only_tool_namespaces"
+"""Shows the tools to models that would have to search for them; unknown to 0.141 and older."""
 MAX_ARGUMENT_BYTES: Final = 131_071
 """The kernel's limit for one argument."""
 
+SERVER_KEYS: Final = (
+    *("command", "args", "env", "enabled", "required"),
+    *("default_tools_approval_mode", "enabled_tools", "disabled_tools"),
+)
+_AT_KEY: Final = re.compile(r"^in `([^`]+)`$", re.MULTILINE)
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -90,14 +97,45 @@ def server_entry(grant: Grant) -> dict[str, object]:
     }
 
 
-def bound(grant: Grant) -> dict[str, object]:
-    """Return every override of a bound launch, by dotted key."""
+def bound(grant: Grant, unknown: frozenset[str] = frozenset()) -> dict[str, object]:
+    """Return every override of a bound launch, by dotted key; those that are `unknown` are needed.
+
+    Raises UnsupportedVersion for an agent that does not know one that the launch cannot do without.
+    """
     values: dict[str, object] = dict(OFF)
     if grant.tools is Tools.MCP:
         for name, value in server_entry(grant).items():
             values[f"mcp_servers.{SERVER}.{name}"] = value
-        values["features.code_mode.direct_only_tool_namespaces"] = [NAMESPACE]
-    return values
+        values[DIRECT] = [NAMESPACE]
+    needed = sorted((unknown & values.keys()) - {DIRECT})
+    if needed:
+        raise UnsupportedVersion(
+            f"Codex ended because it does not understand `-c {needed[0]}=…`, which amux passes to "
+            "it and a launch with memory needs; install another version of Codex, or launch "
+            "without memory"
+        )
+    return {name: value for name, value in values.items() if name not in unknown}
+
+
+def key_that_ended(said: str) -> str:
+    """Return the key, or in older versions its table, of a flag that Codex ended of, else nothing.
+
+    For what is wrong in a file Codex does not end.
+    """
+    found = _AT_KEY.findall(said)
+    return str(found[-1]) if found else ""
+
+
+def own_keys(at: str) -> tuple[str, ...]:
+    """Return those of amux's own keys that are `at` this key, likeliest first."""
+    servers = (f"mcp_servers.{SERVER}.{name}" for name in SERVER_KEYS)
+    keys = (DIRECT, *OFF, *NO_HOOKS, *servers)
+    return tuple(name for name in keys if overlap(name, at))
+
+
+def overlap(name: str, other: str) -> bool:
+    """Say whether two dotted keys are the same or one is in the table of the other."""
+    return f"{name}.".startswith(f"{other}.") or f"{other}.".startswith(f"{name}.")
 
 
 def instructions(text: str) -> tuple[str, ...]:

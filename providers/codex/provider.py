@@ -81,7 +81,7 @@ class CodexProvider(Provider):
             return _unbound(request, caller, hooks)
         warnings = (*version.check(request.version), *roles.warnings(facts))
         disabled = flags.DISABLED if caller.enables else ()
-        ours = (*flags.overrides(flags.bound(grant)), *disabled, *hooks)
+        ours = (*flags.overrides(flags.bound(grant, request.unknown)), *disabled, *hooks)
         server = (*request.command, "app-server", *caller.overrides(), *ours)
         if request.mode is Mode.STREAM:
             return LaunchPlan(argv=server, framing=Framing.JSON_RPC, warnings=warnings)
@@ -110,6 +110,19 @@ class CodexProvider(Provider):
             instructions=confirmed.instructions,
             warnings=warnings,
         )
+
+    def unknown_flag(self, request: AgentRequest, said: str) -> str:
+        """Name amux's own flag that Codex does not understand, by the key that it names.
+
+        The list of direct namespaces first, without which a launch can be; any other where the
+        caller set nothing at that key.
+        """
+        at = flags.key_that_ended(said)
+        names = [name for name in flags.own_keys(at) if name not in request.unknown] if at else []
+        if names and names[0] != flags.DIRECT:
+            theirs = read(request.arguments).keys
+            names = [] if any(flags.overlap(name, at) for name in theirs) else names
+        return names[0] if names else ""
 
     def confirm(self, channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
         """Confirm on an app-server of the same flags that native memory is off."""

@@ -303,6 +303,8 @@ def test_every_json_line_that_is_sent_is_held_to_the_controls(start: Start) -> N
     channel.controls = Controls(before=before, after=lambda *_: None)
     channel.send({"type": "a"})
     channel.send_line('{"type": "b"}')
+    with pytest.raises(ChannelError, match="cannot be read as JSON"):
+        channel.send_line('{"type": "undo", "n": ' + "1" * 5_000 + "}")
     for undo in (channel.send, lambda message: channel.send_line(json.dumps(message))):
         with pytest.raises(BadArguments):
             undo({"type": "undo"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tomllib
+from dataclasses import replace
 
 import pytest
 
@@ -319,3 +320,30 @@ def test_a_thread_config_is_refused_where_there_is_no_channel_for_it() -> None:
     asked = request("exec", "x", mode=Mode.PASSTHROUGH, thread_config="{}")
     with pytest.raises(BadArguments, match="-c"):
         CODEX.plan(asked, grant(), Facts())
+
+
+ENDED = "Error: error loading default config after config error: invalid type\nin `{}`\n\n"
+
+
+@pytest.mark.parametrize(
+    ("at", "arguments", "unknown", "named"),
+    [
+        ("features", (), (), flags.DIRECT),
+        ("features.code_mode", (), (), flags.DIRECT),
+        ("features", ("--enable", "x"), (), flags.DIRECT),
+        ("features", (), (flags.DIRECT,), "features.memories"),
+        ("features", ("--enable", "x"), (flags.DIRECT,), ""),
+        ("features", ("-c", "features.x=5"), (flags.DIRECT,), ""),
+        ("features.x", (), (), ""),
+        ("mcp_servers.amux.required", (), (), "mcp_servers.amux.required"),
+        ("mcp_servers.amux", ("-c", "mcp_servers.amux.env={}"), (), ""),
+        ("mcp_servers.other", (), (), ""),
+        ("model", ("--model", "m"), (), ""),
+    ],
+)
+def test_what_codex_ended_of_is_blamed_on_amux_only_where_it_was_amuxs(
+    at: str, arguments: tuple[str, ...], unknown: tuple[str, ...], named: str
+) -> None:
+    asked = replace(request(*arguments), unknown=frozenset(unknown))
+    assert CODEX.unknown_flag(asked, ENDED.format(at)) == named
+    assert CODEX.unknown_flag(asked, "thread main panicked") == ""
