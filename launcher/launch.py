@@ -30,6 +30,7 @@ from launcher.beside import start_server
 from launcher.binding import Lease
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
 from launcher.conversation import Conversation
+from launcher.ending import end
 from launcher.environment import MemoryVariables, run_environment
 from launcher.errors import AgentFailed, BadRequest, SessionDamaged, SessionNotFound
 from launcher.foreign import held
@@ -65,6 +66,7 @@ from launcher.watch import Watcher
 from materializer import runs
 from materializer.provision import Copy, provide
 from providers.base import Confirmed, Framing, Mode
+from providers.ending import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,7 +143,7 @@ def _carry(
     stop_if_failed = undo.enter_context(contextlib.ExitStack())
     begun = _begin(attempt, agent, memory, plan)
     agent, plan, process, channel = begun.agent, begun.plan, begun.process, begun.channel
-    stop_if_failed.callback(process.stop)
+    stop_if_failed.callback(_end, attempt, agent, process)
     confirmed = together(confirmed, begun.confirmed)
     refused = functools.partial(_end_refused, sessions, record.id, process)
     if isinstance(channel, JsonLinesChannel) and grant is not None:
@@ -254,7 +256,7 @@ def _begin(
     while True:
         process = spawn(_spawn_request(attempt, memory, plan))
         with contextlib.ExitStack() as failed:
-            failed.callback(process.stop)
+            failed.callback(_end, attempt, agent, process)
             channel = _channel(process, plan.framing, attempt.request.mode)
             confirmed = Confirmed()
             try:
@@ -302,6 +304,11 @@ def _attend(  # noqa: PLR0913  # everything that a thread on the screen is settl
         functools.partial(write_settled, sessions, session),
         refused,
     )
+
+
+def _end(attempt: Attempt, agent: AgentRequest, process: AgentProcess) -> None:
+    """End an agent whose launch fails; nothing of it is cut short."""
+    end(process, held(attempt.subject.provider.ending, Ending)(agent))
 
 
 def _end_refused(sessions: SessionStore, session: str, process: AgentProcess, reason: str) -> None:

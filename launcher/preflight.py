@@ -12,9 +12,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
+from launcher.ending import end
 from launcher.foreign import held
 from launcher.spawn import SpawnRequest, spawn
 from providers.base import Confirmed, Evidence, Framing
+from providers.ending import Ending
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,6 +82,7 @@ def run_preflight(  # noqa: PLR0913  # what a run needs, each by its own name
         known = memory.recall(step.remember)
         if known is not None:
             return known
+    ending = held(provider.ending, Ending)(request)
     process = spawn(
         SpawnRequest(
             argv=step.argv,
@@ -93,7 +96,7 @@ def run_preflight(  # noqa: PLR0913  # what a run needs, each by its own name
         kind = JsonRpcChannel if step.framing is Framing.JSON_RPC else JsonLinesChannel
         confirmed = held(provider.confirm, Confirmed)(kind(process), request, grant)
     finally:
-        process.stop(close=0.0, term=2.0)
+        end(process, ending)
     if step.remember is not None:
         memory.remember(step.remember, confirmed)
     return confirmed

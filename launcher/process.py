@@ -147,6 +147,10 @@ class AgentProcess:
         """Send a signal to the agent itself; nothing happens if it has ended."""
         self._command(f"signal {int(number)}")
 
+    def signal_group(self, number: int) -> None:
+        """Send a signal to the agent's process group, which is the agent's own on PIPES."""
+        self._command(f"group {int(number)}")
+
     def resume(self) -> None:
         """Continue an agent that was stopped on its PTY."""
         self._command("continue")

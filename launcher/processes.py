@@ -39,6 +39,7 @@ __all__ = [
     "boot_id",
     "end_marked",
     "find_marked",
+    "group_members",
     "start_time",
 ]
 
@@ -92,6 +93,12 @@ def find_marked(markers: Collection[str]) -> dict[str, list[ProcessKey]]:
             if pid != os.getpid() and alive(key) and key not in found[marker]:
                 found[marker].append(key)
     return found
+
+
+def group_members(group: int) -> dict[int, str]:
+    """Return the state of each process of a process group, by pid."""
+    found = {pid: _stat(pid) for pid in _pids()}
+    return {pid: stat[0] for pid, stat in found.items() if stat and stat[2] == str(group)}
 
 
 def end_marked(markers: Collection[str], deadline: float) -> int:

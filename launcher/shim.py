@@ -11,6 +11,7 @@ first message is the specification (`encode`), then lines in both directions:
 
     supervisor:  stop CLOSE TERM KILL   waits in milliseconds, then the next step
                  signal N               send N to the agent
+                 group N                send N to its process group (PIPES: it leads one)
                  continue               the caller is in the foreground again
     shim:        started PID STARTTIME
                  failed ERRNO STAGE
@@ -30,7 +31,7 @@ import select
 import sys
 import time
 
-from launcher.specification import INHERIT, PTY, Specification, decode
+from launcher.specification import INHERIT, PIPES, PTY, Specification, decode
 from launcher.start import DEAF, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl, start_agent
 
 TYPE_CHECKING = False
@@ -164,6 +165,8 @@ class Shim:
                 self._plan(*(int(number) for number in numbers))
             elif word == b"signal":
                 self._signal(int(numbers[0]))
+            elif word == b"group":
+                self._signal_group(int(numbers[0]))
             elif word == b"continue":
                 self._continue()
 
@@ -195,6 +198,10 @@ class Shim:
         except OSError as error:
             if error.errno not in (errno.ESRCH, errno.EPERM):
                 raise
+
+    def _signal_group(self, number: int) -> None:
+        if self.status is None and self.agent and self.specification.stdio == PIPES:
+            _send(-self.agent, number)
 
     def _continue(self) -> None:
         if self.status is None:

@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
+from providers.ending import Ending
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -324,6 +326,11 @@ class Provider(ABC):
         """Do the handshake on the agent's channel and confirm the controls."""
         del channel, request, grant
         return Confirmed(instructions=plan.instructions)
+
+    def ending(self, request: AgentRequest) -> Ending:
+        """Say how the agent is ended that was only asked, or whose launch fails."""
+        del request
+        return Ending()
 
     def observe(self, message: JsonObject) -> tuple[Evidence, ...]:
         """Read evidence in a later message of the channel; raise NotConfirmed if it contradicts."""

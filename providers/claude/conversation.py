@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from providers.base import NativeResume, Trace
 from providers.claude import arguments as argv
+from providers.ending import Ending
 
 if TYPE_CHECKING:
     from providers.base import AgentRequest
@@ -72,6 +73,22 @@ def memory_trace(request: AgentRequest) -> Trace | None:
         user_folder(request), "projects", "*", f"{request.resume.native_id}.jsonl"
     )
     return Trace(path, READ_MEMORY)
+
+
+def ending(request: AgentRequest) -> Ending:
+    """Return Claude's locks, and where it lists its running processes."""
+    folder = user_folder(request)
+    inside = request.environment.get("CLAUDE_CONFIG_DIR") is not None
+    state = folder if inside else request.home
+    return Ending(
+        locks=(
+            f"{folder.rstrip('/')}.lock",
+            posixpath.join(folder, ".oauth_refresh.lock"),
+            posixpath.join(folder, ".storage-write.lock"),
+            posixpath.join(state, ".claude.json.lock"),
+        ),
+        own=(posixpath.join(folder, "sessions"),),
+    )
 
 
 def user_folder(request: AgentRequest) -> str:

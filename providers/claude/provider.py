@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Preflight,
         Trace,
     )
+    from providers.ending import Ending
 
 
 class ClaudeProvider(Provider):
@@ -113,6 +114,13 @@ class ClaudeProvider(Provider):
     def refusal(self, message: JsonObject, reason: str) -> JsonObject | None:
         """Answer a control request that is refused; other messages have no answer."""
         return requests.refusal(message, reason)
+
+    def ending(self, request: AgentRequest) -> Ending:
+        """Name the locks that Claude holds while it refreshes a login or writes its state.
+
+        On the end of its stdin Claude leaves at once, also in the middle of a refresh.
+        """
+        return conversation.ending(request)
 
     def observe(self, message: JsonObject) -> tuple[Evidence, ...]:
         """Read the `init` event of each turn."""
