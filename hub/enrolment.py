@@ -26,6 +26,7 @@ from hub.errors import HomeRefused
 from hub.home import open_private_folder
 from hub.identity import CredentialFile, PrincipalFile, is_principal_id
 from hub.identity import token as tokens
+from hub.residence import settle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +45,7 @@ def enrol_local(home: Path) -> str | None:
     if remote_connection(home) is not None:
         return None
     identity = open_private_folder(home / "identity")
+    settle(home)
     name = account_principal()
     principals, credentials = PrincipalFile(identity), CredentialFile(identity)
     known = principals.current().resolve(name)

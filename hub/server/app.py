@@ -25,6 +25,7 @@ from hub.errors import (
 from hub.limits import Limits
 from hub.server import requests as parse
 from hub.server.gate import Gate
+from hub.server.protocol import CALL
 from hub.service import Door
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from hub.identity import Caller
     from hub.leasing import Grant
     from hub.server.body import BodyReader
+    from hub.server.protocol import Call
     from hub.server.turns import Shares, Workers
     from hub.service import HubService, SettingState, Store
     from hub.values import Forgotten, Fragment, Scope, SearchAnswer, Written
@@ -142,12 +144,15 @@ class HubApp:
     ) -> Response:
         caller = self._caller(request)
         scope = self._service.scope(caller, request.headers.get(BINDING_HEADER))
+        call: Call = request.scope["state"][CALL]
         with self._shares.call(caller.credential_id) as hold:
-            asked = decode(await self._bodies.read(request, hold))
+            body = await self._bodies.read(request, hold)
+            # Decoding a large body takes its time: not on the loop that everybody shares.
             data = await self._workers.run(
-                lambda: wire.encode(verb(scope, asked)),
+                lambda: wire.encode(verb(scope, decode(body))),
                 scope=scope,
                 credential=caller.credential_id,
+                gone=lambda: call.gone,
             )
         return _raw(data)
 
@@ -157,17 +162,14 @@ class HubApp:
         launch = request.path_params["launch"]
         with self._shares.call(caller.credential_id) as hold:
             data = await self._bodies.read(request, hold)
-            principal, binding, renew = parse.launch_request(data)
-            grant = await self._workers.run_now(
-                lambda: (
-                    self._service.leasing.renew(caller, launch)
-                    if renew
-                    else self._service.leasing.open(
-                        caller, launch, principal=principal, binding=binding
-                    )
-                )
-            )
+            grant = await self._workers.run_now(lambda: self._opened(caller, launch, data))
         return _json(_grant(grant))
+
+    def _opened(self, caller: Caller, launch: str, data: bytes) -> Grant:
+        principal, binding, renew = parse.launch_request(data)
+        if renew:
+            return self._service.leasing.renew(caller, launch)
+        return self._service.leasing.open(caller, launch, principal=principal, binding=binding)
 
     async def _end_launch(self, request: Request) -> Response:
         caller = self._caller(request)
@@ -183,10 +185,11 @@ class HubApp:
         caller = self._caller(request)
         self._service.check_admin(caller)
         with self._shares.call(caller.credential_id) as hold:
-            changes = parse.parse_object(await self._bodies.read(request, hold))
-        return _json(
-            _states(await self._workers.run_now(lambda: self._service.configure(caller, changes)))
+            data = await self._bodies.read(request, hold)
+        states = await self._workers.run_now(
+            lambda: self._service.configure(caller, parse.parse_object(data))
         )
+        return _json(_states(states))
 
     def _caller(self, request: Request) -> Caller:
         """Authenticate; the gate's log line then names the credential's id, never the token."""

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from starlette.requests import ClientDisconnect
+
 from hub.errors import InvalidRequest, LimitExceeded, Unavailable
+from hub.server.incoming import Malformed, TooLarge
+from hub.server.protocol import CALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.requests import Request
+
+    from hub.server.protocol import Call
 
 BODY_BYTES: Final = 512 * 1024
 BODY_SECONDS: Final = 20.0
@@ -34,22 +40,23 @@ class BodyReader:
         """
         if self._stopping:
             raise Unavailable("the Hub is stopping")
-        declared = request.headers.get("content-length", "")
-        if declared.isdecimal() and int(declared[:20]) > BODY_BYTES:
-            raise _too_large(int(declared[:20]))
-        request.state.taken = False
+        request.state.begun = True
         try:
             async with asyncio.timeout(self._seconds) as bound:
                 self._waiting.add(bound)
                 try:
-                    data = await _collect(request, hold)
+                    data = await _call(request).body(hold, most=BODY_BYTES)
                 finally:
                     self._waiting.discard(bound)
         except TimeoutError as error:
             if self._stopping:
                 raise Unavailable("the Hub is stopping") from error
             raise InvalidRequest(f"the body did not arrive in {self._seconds:g} seconds") from error
-        request.state.taken = True
+        except Malformed as error:
+            raise InvalidRequest(f"the body is not one of HTTP: {error}") from error
+        except TooLarge as error:
+            request.state.begun = False
+            raise _too_large(error.size) from error
         return data
 
     async def drain(self, request: Request) -> bool:
@@ -58,25 +65,20 @@ class BodyReader:
         Returns False when the connection has to be closed instead: a body that is too large,
         or of unknown length, or was given up half way.
         """
-        taken: bool | None = getattr(request.state, "taken", None)
-        if taken is not None:
-            return taken
-        declared = request.headers.get("content-length", "0")
-        if "transfer-encoding" in request.headers or not declared.isdecimal():
-            return False
-        if int(declared[:20]) > DRAIN_BYTES:
-            return False
+        if getattr(request.state, "begun", False):
+            return await self._dropped(request, 0)
+        return await self._dropped(request, DRAIN_BYTES)
+
+    async def _dropped(self, request: Request, most: int) -> bool:
         try:
             async with asyncio.timeout(DRAIN_SECONDS) as bound:
                 self._waiting.add(bound)
                 try:
-                    async for _ in request.stream():
-                        pass
+                    return await _call(request).drop(most)
                 finally:
                     self._waiting.discard(bound)
-        except TimeoutError:
+        except (TimeoutError, ClientDisconnect, Malformed, TooLarge):
             return False
-        return True
 
     def stop(self) -> None:
         """End every wait for a body now."""
@@ -86,14 +88,9 @@ class BodyReader:
                 bound.reschedule(0)
 
 
-async def _collect(request: Request, hold: Callable[[int], None]) -> bytes:
-    parts = bytearray()
-    async for part in request.stream():
-        parts += part
-        hold(len(part))
-        if len(parts) > BODY_BYTES:
-            raise _too_large(len(parts))
-    return bytes(parts)
+def _call(request: Request) -> Call:
+    found: Call = request.scope["state"][CALL]
+    return found
 
 
 def _too_large(size: int) -> LimitExceeded:

@@ -7,10 +7,13 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
+from hub import logs
 from hub.logs import ACCESS
 from hub.residence import HOME_HEADER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from hub.service import Door
@@ -27,7 +30,41 @@ _CALLS: Final = frozenset(
     }
 )
 _HOME: Final = HOME_HEADER.lower().encode()
+STRANGER_LINES: Final = 60
+STRANGER_SECONDS: Final = 60.0
+"""Log lines of unknown callers in such a time, through one door."""
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
+
+
+class Quota:
+    """Let so many through in each span of time, and count the rest."""
+
+    def __init__(
+        self, most: int, seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._clock = clock
+        self._until = 0.0
+        self._passed = 0
+        self.kept_back = 0
+
+    def passes(self) -> bool:
+        """Say whether one more goes through now."""
+        now = self._clock()
+        if now >= self._until:
+            self._until = now + self._seconds
+            self._passed = 0
+        self._passed += 1
+        if self._passed > self._most:
+            self.kept_back += 1
+            return False
+        return True
+
+    def collect(self) -> int:
+        """Return how many were kept back since this was last asked."""
+        count, self.kept_back = self.kept_back, 0
+        return count
 
 
 class Gate:
@@ -39,7 +76,9 @@ class Gate:
         self._app = app
         self._hosts = hosts
         self._door = door
-        self._home = None if home is None else home.encode()
+        self._strangers = Quota(STRANGER_LINES, STRANGER_SECONDS)
+        # A caller who met the home before it had its identity knows device and inode alone.
+        self._homes = () if home is None else (home.encode(), _nameless(home))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
@@ -67,7 +106,7 @@ class Gate:
         if len(names) != 1 or _host(names[0]) not in self._hosts:
             return 421, "invalid_request", "this Hub does not answer to that Host"
         homes = [value for name, value in scope["headers"] if name == _HOME]
-        if self._home is not None and any(home != self._home for home in homes):
+        if self._homes and not all(home in self._homes for home in homes):
             return 421, "invalid_request", "the Hub that answers here serves another home"
         if any(name == b"origin" for name, _ in scope["headers"]):
             return 403, "forbidden", "calls from web pages are refused"
@@ -77,6 +116,12 @@ class Gate:
         """Write who called what and how it ended: no path, query, content or token."""
         state = scope["state"]
         caller = state.get("caller")
+        if caller is None:
+            # Whoever may not call must not push what others did out of the log either.
+            if not self._strangers.passes():
+                return
+            if missing := self._strangers.collect():
+                logs.event("calls not logged", door=self._door.value, count=missing)
         path = scope["path"]
         if path not in _CALLS:
             path = "/v1/launches/…" if path.startswith("/v1/launches/") else "?"
@@ -91,6 +136,10 @@ class Gate:
             "ms": round(seconds * 1000, 1),
         }
         ACCESS.log(logging.INFO, "call", extra={"fields": fields})
+
+
+def _nameless(home: str) -> bytes:
+    return (home.rpartition(":")[0] + ":").encode()
 
 
 def _host(value: bytes) -> str:

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from hub.errors import HomeRefused
-from hub.server.protocol import HEAD_BYTES, KEEP_ALIVE_SECONDS, BoundedProtocol, Pool
+from hub.server.incoming import HEAD_BYTES
+from hub.server.peers import CONNECTION_SECONDS, peer_key
+from hub.server.peers import HANDSHAKE_SECONDS as HANDSHAKE_COST
+from hub.server.protocol import KEEP_ALIVE_SECONDS, BoundedProtocol, Pool
 from hub.server.sockets import BACKLOG
 
 if TYPE_CHECKING:
@@ -105,7 +108,8 @@ class Listener(uvicorn.Server):
                     continue
                 if len(shaking) >= most_connections():
                     next(iter(shaking)).cancel()
-                task = group.create_task(_shake_hands(channel, connection, tls))
+                shake = _shake_hands(channel, connection, tls, self._pool)
+                task = group.create_task(shake)
                 shaking[task] = None
                 task.add_done_callback(shaking.pop)
                 # A queue that never empties would leave nobody else a turn.
@@ -127,15 +131,26 @@ class Listener(uvicorn.Server):
 
 
 async def _shake_hands(
-    channel: socket.socket, connection: Callable[[], asyncio.Protocol], tls: ssl.SSLContext
+    channel: socket.socket,
+    connection: Callable[[], asyncio.Protocol],
+    tls: ssl.SSLContext,
+    pool: Pool,
 ) -> None:
     """Do the TLS handshake of one accepted connection, which then lives on its own."""
     loop = asyncio.get_running_loop()
-    # What fails here has closed its socket already.
-    with contextlib.suppress(OSError, ssl.SSLError):
+    key = peer_key(channel)
+    peer = None if key is None else pool.peer(key)
+    if peer is not None:
+        await peer.rest()
+    cost = HANDSHAKE_COST
+    try:
         await loop.connect_accepted_socket(
             connection, channel, ssl=tls, ssl_handshake_timeout=HANDSHAKE_SECONDS
         )
+    except OSError:
+        cost = CONNECTION_SECONDS  # what fails here has closed its socket already
+    if peer is not None:
+        peer.charge(cost, known=False)
 
 
 @functools.cache

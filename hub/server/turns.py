@@ -73,13 +73,27 @@ class Workers:
         self._stopping = False
         self._turns: WeakValueDictionary[Scope | str, asyncio.Semaphore] = WeakValueDictionary()
 
-    async def run(self, job: Callable[[], Result], *, scope: Scope, credential: str) -> Result:
+    async def run(
+        self,
+        job: Callable[[], Result],
+        *,
+        scope: Scope,
+        credential: str,
+        gone: Callable[[], bool] = lambda: False,
+    ) -> Result:
         """Return the job's result once its credential and its scope have a turn for it.
 
-        Raises Unavailable for what has not begun when the Hub stops.
+        Raises Unavailable for what has not begun when the Hub stops, or when `gone` says that
+        nobody waits for it any more.
         """
+
+        def wanted() -> Result:
+            if gone():
+                raise Unavailable("the caller is gone")
+            return job()
+
         async with self._turn(credential, PER_CREDENTIAL), self._turn(scope, PER_SCOPE):
-            return await self.run_now(job)
+            return await self.run_now(wanted)
 
     async def run_now(self, job: Callable[[], Result]) -> Result:
         """Return the result of a job that belongs to no scope."""

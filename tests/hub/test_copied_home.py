@@ -179,7 +179,8 @@ def test_a_hub_refuses_a_call_that_is_meant_for_another_home(original: HubHome) 
     mine = residence(original.home)
     assert show(mine.text) == 200
     assert show(f"{mine.device}:{mine.inode + 1}:{mine.identity}") == 421
-    assert show(f"{mine.device}:{mine.inode}:") == 421
+    assert show(f"{mine.device}:{mine.inode}:") == 200
+    assert show(f"{mine.device}:{mine.inode}:{'0' * 32}") == 421
     assert show("") == 421
 
 
