@@ -157,7 +157,9 @@ def _carry(
     if server is not None and grant is not None:
         _attend(attempt, server, agent=agent, grant=grant, sessions=sessions, refused=refused)
     told = functools.partial(write_settled, sessions, record.id)
-    watcher = Watcher(subject.provider, confirmed.evidence, told, refused)
+    watcher = Watcher(
+        subject.provider, confirmed.evidence, told, refused, lambda seen: notices.tell(seen=seen)
+    )
     if isinstance(channel, JsonLinesChannel) and grant is not None:
         channel.watcher = watcher
     if isinstance(bound, Lease) and bound.token is not None:

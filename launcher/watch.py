@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING
 
 from launcher.errors import ChannelError, LaunchError
 from launcher.foreign import held
-from providers.base import Confirmed
+from providers.base import Confirmed, Evidence
 from providers.errors import ProviderError
+from providers.sighting import Sighting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from providers.base import Evidence, JsonObject, Provider
+    from providers.base import JsonObject, Provider
 
 
 class Watcher:
     """Passes each message to the provider; what it shows is told once.
 
-    `told` hears what is new, `refused`, once, what contradicts the launch.
+    `told` hears what is new, `noticed` a sighting, `refused`, once, what contradicts the launch.
     """
 
     def __init__(
@@ -27,9 +28,11 @@ class Watcher:
         known: tuple[Evidence, ...],
         told: Callable[[Confirmed], None],
         refused: Callable[[str], None],
+        noticed: Callable[[tuple[Sighting, ...]], None],
     ) -> None:
         self._provider = provider
-        self._known = set(known)
+        self._known: set[Evidence | Sighting] = set(known)
+        self._noticed = noticed
         self._told = told
         self._refused = refused
         self._over = False
@@ -43,7 +46,12 @@ class Watcher:
             fresh = tuple(one for one in found if one not in self._known)
             if fresh:
                 self._known.update(fresh)
-                self._told(Confirmed(evidence=fresh))
+                seen = tuple(one for one in fresh if isinstance(one, Sighting))
+                evidence = tuple(one for one in fresh if isinstance(one, Evidence))
+                if evidence:
+                    self._told(Confirmed(evidence=evidence))
+                if seen:
+                    self._noticed(seen)
         except (ProviderError, LaunchError, OSError) as error:  # the last two from the record
             self._over = True
             self._refused(str(error))

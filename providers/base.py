@@ -332,8 +332,11 @@ class Provider(ABC):
         del request
         return Ending()
 
-    def observe(self, message: JsonObject) -> tuple[Evidence, ...]:
-        """Read evidence in a later message of the channel; raise NotConfirmed if it contradicts."""
+    def observe(self, message: JsonObject) -> tuple[Evidence | Sighting, ...]:
+        """Read evidence in a later message of the channel; raise NotConfirmed if it contradicts.
+
+        What contradicts the launch and need not end it is a Sighting.
+        """
         del message
         return ()
 

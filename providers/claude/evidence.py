@@ -13,6 +13,7 @@ from providers.base import Evidence
 from providers.claude.settings import OFF, SWITCH
 from providers.claude.tools import PREFIX, SERVER
 from providers.errors import NotConfirmed, RequestRefused, ToolsNotLoaded
+from providers.sighting import MEMORY_TOOLS, Sighting
 
 if TYPE_CHECKING:
     from providers.base import Channel, JsonObject
@@ -25,6 +26,7 @@ AUTO_MEMORY: Final = "auto memory"
 TOOLS: Final = "memory tools"
 CONNECTED: Final = "connected"
 ABSENT: Final = "absent"
+PENDING: Final = "pending"
 REFUSED: Final = frozenset([ABSENT, "disabled"])
 
 
@@ -45,13 +47,17 @@ def ask(channel: Channel, subtype: str, request_id: str, *, deadline: float) -> 
     return body if isinstance(body, dict) else {}
 
 
-def memory_off(channel: Channel) -> Evidence:
-    """Ask for the effective settings; raise NotConfirmed unless they switch auto memory off."""
+def settings_of(channel: Channel) -> JsonObject:
+    """Ask for the settings, effective and of each source; raise NotConfirmed without an answer."""
     try:
-        answer = ask(channel, "get_settings", SETTINGS_ID, deadline=SETTINGS_DEADLINE)
+        return ask(channel, "get_settings", SETTINGS_ID, deadline=SETTINGS_DEADLINE)
     except RequestRefused as error:
         message = "this version does not tell its effective settings"
         raise NotConfirmed(message, answer=error.answer) from error
+
+
+def memory_off(answer: JsonObject) -> Evidence:
+    """Read the settings; raise NotConfirmed unless the effective ones switch auto memory off."""
     seen = _environment(answer.get("effective")).get(SWITCH)
     if seen != OFF:
         message = f"Claude's effective settings do not have {SWITCH}={OFF}{_blame(answer)}"
@@ -76,7 +82,7 @@ def tools_loaded(channel: Channel, *, resumed: bool) -> tuple[Evidence, tuple[st
     if seen.observed == CONNECTED:
         return seen, ()
     message = f"Claude has not loaded the memory tools: the server {SERVER} is {seen.observed}"
-    if resumed or seen.observed == "pending":
+    if resumed or seen.observed == PENDING:
         return seen, (message,)
     raise ToolsNotLoaded(f"{message}; see `claude mcp list` and managed settings")
 
@@ -102,8 +108,11 @@ def tools_allowed(channel: Channel, *, resumed: bool) -> tuple[Evidence, tuple[s
     raise ToolsNotLoaded(f"{message}; see the launch's own options and managed settings")
 
 
-def initial(message: JsonObject) -> tuple[Evidence, ...]:
-    """Read the `init` event; raise NotConfirmed if it names an auto memory folder."""
+def initial(message: JsonObject) -> tuple[Evidence | Sighting, ...]:
+    """Read the `init` event; raise NotConfirmed if it names an auto memory folder.
+
+    A conversation without a memory tool is a sighting, which contradicts its launch.
+    """
     paths = message.get("memory_paths")
     if isinstance(paths, dict) and paths.get("auto"):
         text = "Claude's init event names an automatic memory folder"
@@ -117,7 +126,16 @@ def initial(message: JsonObject) -> tuple[Evidence, ...]:
         if str(name).startswith(f"{PREFIX}__")
     ]
     count = Evidence(control="memory tools offered", observed=str(len(mine)), source="init tools")
-    return (absent, server, count)
+    if mine or server.observed == PENDING:
+        return (absent, server, count)
+    none = Sighting(
+        control=MEMORY_TOOLS,
+        observed="none offered",
+        source="init tools",
+        contradicts="Claude offers none of the memory tools in this conversation: its server "
+        f"{SERVER} is {server.observed}",
+    )
+    return (absent, server, count, none)
 
 
 def _response(message: JsonObject, request_id: str) -> JsonObject | None:

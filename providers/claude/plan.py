@@ -28,7 +28,7 @@ STREAM: Final = (
 )
 TEXTS: Final = (argv.APPEND, argv.APPEND_FILE, argv.SUBAGENT, argv.SUBAGENT_FILE)
 HOOK_FILE: Final = "subagent-start.json"
-MERGED: Final = (*TEXTS, argv.SNAPSHOT, argv.SETTINGS)
+MERGED: Final = (*TEXTS, argv.SNAPSHOT, argv.SETTINGS, argv.TEAMMATES)
 """The caller's options that one option of ours takes the place of."""
 
 
@@ -99,12 +99,17 @@ def bound(caller: Caller, grant: Grant) -> LaunchPlan:
     draft.warnings.extend(SUPPORT.warnings(release.number))
     instructions = _instructions(caller, grant, draft)
     draft.text(argv.APPEND, argv.APPEND_FILE, instructions)
-    added = _reach_subagents(caller, grant, release, draft)
+    added = _reach_subagents(caller, grant, draft)
     if release.snapshot:
         draft.words.append(f"{argv.SNAPSHOT}=off")
     if any(value != "off" for value in argv.values(caller.items, argv.SNAPSHOT)):
         draft.warnings.append(
             f"with memory {argv.SNAPSHOT} stays off: a snapshot outlives the text"
+        )
+    if any(value != settings.IN_PROCESS for value in argv.values(caller.items, argv.TEAMMATES)):
+        draft.warnings.append(
+            "with memory teammates run in this Claude: in panes they would be without the protocol "
+            "and outlive the run"
         )
     _settings(caller, added, draft)
     draft.files.append(PlannedFile(name=tools.FILE, content=tools.config(grant)))
@@ -147,20 +152,20 @@ def _instructions(caller: Caller, grant: Grant, draft: Draft) -> str:
     return grant.instructions
 
 
-def _reach_subagents(
-    caller: Caller, grant: Grant, release: Release, draft: Draft
-) -> tuple[settings.Settings, ...]:
-    """Send sub-agents the protocol: by an option, or, before there was one, by a hook."""
-    if release.subagent_append:
-        own = caller.texts(argv.SUBAGENT, argv.SUBAGENT_FILE)
-        draft.text(argv.SUBAGENT, argv.SUBAGENT_FILE, "\n\n".join((*own, grant.protocol)))
+def appends_for_subagents(request: AgentRequest, items: tuple[argv.Item, ...]) -> bool:
+    """Say whether an option reaches sub-agents: there must be one, and the screen ignores it."""
+    on_screen = request.mode is Mode.TERMINAL and not argv.given(items, argv.PRINT)
+    return Release.of(request.version).subagent_append and not on_screen
+
+
+def _reach_subagents(caller: Caller, grant: Grant, draft: Draft) -> tuple[settings.Settings, ...]:
+    """Send sub-agents the protocol: by an option or, where that does not reach them, by a hook."""
+    own = caller.texts(argv.SUBAGENT, argv.SUBAGENT_FILE)
+    text = "\n\n".join((*own, grant.protocol))
+    if appends_for_subagents(caller.request, caller.items):
+        draft.text(argv.SUBAGENT, argv.SUBAGENT_FILE, text)
         return ()
-    if settings.stops_hooks((*caller.layers, *settings.found(caller.facts))):
-        draft.warnings.append(
-            "hooks are switched off in settings, so sub-agents have the memory tools, not the "
-            "protocol"
-        )
-    said = {"hookEventName": "SubagentStart", "additionalContext": grant.protocol}
+    said = {"hookEventName": "SubagentStart", "additionalContext": text}
     content = json.dumps({"hookSpecificOutput": said}, ensure_ascii=False)
     draft.files.append(PlannedFile(name=HOOK_FILE, content=content.encode()))
     path = posixpath.join(grant.config, HOOK_FILE)
@@ -169,7 +174,7 @@ def _reach_subagents(
 
 
 def _settings(caller: Caller, added: tuple[settings.Settings, ...], draft: Draft) -> None:
-    merged = settings.merged((*caller.layers, *added, settings.OFF_SETTINGS))
+    merged = settings.merged((*caller.layers, *added, settings.OFF_SETTINGS, settings.HERE))
     asked = ({"env": caller.request.environment}, *caller.layers)
     if settings.turns_memory_on(asked):
         draft.warnings.append(

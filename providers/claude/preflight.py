@@ -26,8 +26,12 @@ SETTLING: Final = (
     "--restricted",
     "--safe-mode",
     "--bare",
+    "--agent",
+    "--agents",
+    "--plugin-dir",
+    argv.DISALLOWED,
 )
-"""The caller's options that decide which settings count."""
+"""The caller's options that decide which settings count, and which tools are offered."""
 QUIET: Final = {"disableAllHooks": True}
 FILE: Final = "preflight.json"
 _PASSING: Final = (
@@ -41,7 +45,7 @@ PASSING: Final = frozenset(_PASSING.split())
 def preflight(caller: Caller, grant: Grant) -> Preflight:
     """Ask a Claude that runs no hook, no server but ours, and keeps no conversation."""
     request = caller.request
-    asked = settings.merged((*caller.layers, settings.OFF_SETTINGS, QUIET))
+    asked = settings.merged((*caller.layers, settings.OFF_SETTINGS, QUIET, *_marks(caller)))
     settling = [word for item in caller.items if item.name in SETTLING for word in item.words]
     return Preflight(
         argv=(
@@ -69,6 +73,13 @@ def preflight(caller: Caller, grant: Grant) -> Preflight:
             )
         ),
     )
+
+
+def _marks(caller: Caller) -> tuple[settings.Settings, ...]:
+    """Say in the settings themselves what `QUIET` covers: that the caller's switch hooks off."""
+    if any(settings.stops_hooks(layer) for layer in caller.layers):
+        return ({"env": {settings.HOOKS_OFF: "1"}},)
+    return ()
 
 
 def questions(request: AgentRequest) -> tuple[str, ...]:

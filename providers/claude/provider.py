@@ -5,15 +5,26 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, ClassVar
 
-from providers.base import Capabilities, Confirmed, Evidence, Mode, Provider, Tools
+from providers.base import Capabilities, Confirmed, Mode, Provider, Tools
 from providers.claude import arguments as argv
-from providers.claude import conversation, evidence, plan, preflight, requests, settings, tools
-from providers.claude.version import SUPPORT, Release
+from providers.claude import (
+    conversation,
+    evidence,
+    offered,
+    plan,
+    preflight,
+    requests,
+    settings,
+    subagents,
+    tools,
+)
+from providers.claude.version import SUPPORT
 
 if TYPE_CHECKING:
     from providers.base import (
         AgentRequest,
         Channel,
+        Evidence,
         Facts,
         Grant,
         JsonObject,
@@ -23,6 +34,7 @@ if TYPE_CHECKING:
         Trace,
     )
     from providers.ending import Ending
+    from providers.sighting import Sighting
 
 
 class ClaudeProvider(Provider):
@@ -85,9 +97,14 @@ class ClaudeProvider(Provider):
 
     def confirm(self, channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
         """Ask the pre-flight's Claude for its settings, and whether it may have the tools."""
-        off = evidence.memory_off(channel)
-        allowed, warnings = evidence.tools_allowed(channel, resumed=bool(grant.instructions))
-        return Confirmed(evidence=(off, allowed, _subagents(request)), warnings=warnings)
+        answer = evidence.settings_of(channel)
+        off = evidence.memory_off(answer)
+        seen, warnings = evidence.tools_allowed(channel, resumed=bool(grant.instructions))
+        tools_seen, lacking = offered.tools(channel, request, answer, seen)
+        reached, unreached = subagents.reached(request, answer, asked_before=True)
+        return Confirmed(
+            evidence=(off, tools_seen, reached), warnings=(*warnings, *lacking, *unreached)
+        )
 
     def control(
         self, channel: Channel, request: AgentRequest, grant: Grant | None, plan: LaunchPlan
@@ -96,9 +113,13 @@ class ClaudeProvider(Provider):
         found: tuple[Evidence, ...] = ()
         warnings: tuple[str, ...] = ()
         if grant is not None:
-            off = evidence.memory_off(channel)
+            answer = evidence.settings_of(channel)
+            off = evidence.memory_off(answer)
             loaded, warnings = evidence.tools_loaded(channel, resumed=bool(grant.instructions))
-            found = (off, loaded, _subagents(request))
+            tools_seen, lacking = offered.tools(channel, request, answer, loaded)
+            reached, unreached = subagents.reached(request, answer, asked_before=False)
+            found = (off, tools_seen, reached)
+            warnings = (*warnings, *lacking, *unreached)
         return Confirmed(
             evidence=found,
             instructions=plan.instructions,
@@ -122,16 +143,8 @@ class ClaudeProvider(Provider):
         """
         return conversation.ending(request)
 
-    def observe(self, message: JsonObject) -> tuple[Evidence, ...]:
+    def observe(self, message: JsonObject) -> tuple[Evidence | Sighting, ...]:
         """Read the `init` event of each turn."""
         if message.get("type") == "system" and message.get("subtype") == "init":
             return evidence.initial(message)
         return ()
-
-
-def _subagents(request: AgentRequest) -> Evidence:
-    """Say how sub-agents get the protocol, which Claude does not pass on to them by itself."""
-    way = "appended" if Release.of(request.version).subagent_append else "by a SubagentStart hook"
-    return Evidence(
-        control="protocol in sub-agents", observed=way, source=f"Claude {request.version}"
-    )

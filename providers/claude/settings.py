@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 SWITCH: Final = "CLAUDE_CODE_DISABLE_AUTO_MEMORY"
 OFF: Final = "1"
 OFF_SETTINGS: Final = {"env": {SWITCH: OFF}}
+IN_PROCESS: Final = "in-process"
+HERE: Final = {"disableAgentView": True, "teammateMode": IN_PROCESS}
+"""Keeps the conversation in this process: no `/bg` to a daemon, no Claude in another pane."""
 MANAGED: Final = "/etc/claude-code"
+HOOKS_OFF: Final = "AMUX_HOOKS_OFF"
+"""The variable by which a pre-flight says that the caller's own settings switch hooks off."""
 Settings = dict[str, Any]
 
 
@@ -59,22 +64,15 @@ def turns_memory_on(layers: Iterable[Mapping[str, Any]]) -> bool:
     )
 
 
-def stops_hooks(layers: Iterable[Mapping[str, Any]]) -> bool:
-    """Say whether a layer switches every hook off."""
-    return any(layer.get("disableAllHooks") is True for layer in layers)
-
-
-def found(facts: Facts) -> tuple[Settings, ...]:
-    """Return the settings files among the facts; one that is broken counts for nothing."""
-    layers: list[Settings] = []
-    for path, content in facts.files.items():
-        if content is None or not path.endswith(".json"):
-            continue
-        try:
-            layers.append(_object(content.decode("utf-8-sig", errors="replace"), path))
-        except BadArguments:
-            continue
-    return tuple(layers)
+def stops_hooks(layer: Mapping[str, Any]) -> bool:
+    """Say whether a layer switches off the hooks that a launch passes."""
+    only = layer.get("strictPluginOnlyCustomization")
+    return (
+        layer.get("disableAllHooks") is True
+        or layer.get("allowManagedHooksOnly") is True
+        or only is True
+        or (isinstance(only, list) and "hooks" in only)
+    )
 
 
 def text(settings: Mapping[str, Any]) -> str:

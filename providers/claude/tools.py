@@ -32,8 +32,13 @@ def config(grant: Grant) -> bytes:
 
 
 def tried(grant: Grant) -> str:
-    """Return the configuration that a pre-flight is asked about; nothing waits for it."""
-    server = {"type": "stdio", "command": grant.cli[0], "args": [*grant.cli[1:], "mcp"]}
+    """Return the configuration that a pre-flight is asked about; only the tools wait for it."""
+    server = {
+        "type": "stdio",
+        "command": grant.mcp[0],
+        "args": list(grant.mcp[1:]),
+        "alwaysLoad": True,
+    }
     return json.dumps({"mcpServers": {SERVER: server}}, ensure_ascii=False)
 
 

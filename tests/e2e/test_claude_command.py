@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fixtures.claude_home import settled
 from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import AMUX, occurrences, staged
@@ -96,16 +97,7 @@ def test_on_its_screen_a_typed_prompt_has_the_protocol_and_the_tools_also_on_a_r
     stage: Stage, version: str
 ) -> None:
     del version
-    key = stage.environment["ANTHROPIC_API_KEY"]
-    project = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
-    config = {
-        "hasCompletedOnboarding": True,
-        "theme": "dark",
-        "customApiKeyResponses": {"approved": [key[-20:]], "rejected": []},
-        "projects": {str(stage.cwd): project},
-    }
-    stage.home.mkdir(parents=True, exist_ok=True)
-    (stage.home / ".claude.json").write_text(json.dumps(config))
+    settled(stage)
     options = ("--executable", str(stage.executable), "--", *stage.options)
     session = ""
     for command in (("launch", "claude"), ("resume",)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from launcher.errors import ChannelError
@@ -9,14 +11,24 @@ from launcher.watch import Watcher
 from providers.base import Confirmed, Evidence
 from providers.claude import ClaudeProvider
 
-INIT = {"type": "system", "subtype": "init", "mcp_servers": [], "tools": []}
+if TYPE_CHECKING:
+    from providers.sighting import Sighting
+
+AMUX = [{"name": "amux", "status": "connected"}]
+INIT = {
+    "type": "system",
+    "subtype": "init",
+    "mcp_servers": AMUX,
+    "tools": ["mcp__amux__amux_memory_search"],
+}
 
 
 def test_evidence_is_told_once_and_a_contradiction_once() -> None:
     told: list[Confirmed] = []
     refused: list[str] = []
-    absent = Evidence(control="memory tools", observed="absent", source="init mcp_servers")
-    watcher = Watcher(ClaudeProvider(), (absent,), told.append, refused.append)
+    noticed: list[tuple[Sighting, ...]] = []
+    known = Evidence(control="memory tools", observed="connected", source="init mcp_servers")
+    watcher = Watcher(ClaudeProvider(), (known,), told.append, refused.append, noticed.append)
     for message in ({"type": "assistant"}, INIT, INIT):
         watcher(message)
     (once,) = told
@@ -27,5 +39,21 @@ def test_evidence_is_told_once_and_a_contradiction_once() -> None:
     watcher(contradiction)
     (reason,) = refused
     assert "/home/ann/.claude/memory/" in reason
-    watcher({**INIT, "tools": ["mcp__amux__amux_memory_get"]})
+    watcher({**INIT, "tools": []})
     assert len(told) == 1
+    assert noticed == []
+
+
+def test_a_conversation_without_a_memory_tool_is_noticed_once_and_goes_on() -> None:
+    noticed: list[tuple[Sighting, ...]] = []
+    refused: list[str] = []
+    watcher = Watcher(ClaudeProvider(), (), lambda _: None, refused.append, noticed.append)
+    pending = [{"name": "amux", "status": "pending"}]
+    watcher({**INIT, "tools": [], "mcp_servers": pending})
+    assert noticed == []
+    for _ in range(2):
+        watcher({**INIT, "tools": ["Bash"]})
+    ((none,),) = noticed
+    assert (none.control, none.observed) == ("memory tools", "none offered")
+    assert "none of the memory tools in this conversation" in none.contradicts
+    assert refused == []

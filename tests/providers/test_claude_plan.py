@@ -46,6 +46,7 @@ from providers.errors import (
 CLAUDE = ClaudeProvider()
 NOTES = "/home/ann/project/notes.md"
 SWITCH = "CLAUDE_CODE_DISABLE_AUTO_MEMORY"
+HERE = {"disableAgentView": True, "teammateMode": "in-process"}
 
 
 def settings(plan: LaunchPlan) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def test_an_append_file_that_cannot_be_read_is_named() -> None:
 def test_auto_memory_is_off_in_environment_and_settings_without_a_file() -> None:
     plan = planned(CLAUDE, request(), grant())
     assert dict(plan.environment) == {SWITCH: "1"}
-    assert settings(plan) == {"env": {SWITCH: "1"}}
+    assert settings(plan) == {"env": {SWITCH: "1"}, **HERE}
     assert [one.name for one in plan.files] == ["mcp.json"]
 
 
@@ -135,6 +136,7 @@ def test_several_settings_of_the_caller_are_merged_in_order_into_a_private_file(
         "model": "b",
         "env": {SWITCH: "1", "K": "1"},
         "permissions": {"allow": ["Read", "Edit"]},
+        **HERE,
     }
     assert any("stays off" in text for text in plan.warnings)
 
@@ -199,6 +201,7 @@ def test_options_are_added_before_a_double_dash_and_never_swallow_the_prompt() -
     [
         (request("--system-prompt-snapshot", "on"), "--system-prompt-snapshot stays off"),
         (request(environment={SWITCH: "0"}), "environment switch Claude's own memory on"),
+        (request("--teammate-mode", "tmux"), "teammates run in this Claude"),
     ],
 )
 def test_what_a_launch_overrules_is_said(asked: AgentRequest, said: str) -> None:
@@ -227,9 +230,86 @@ def test_sub_agents_get_the_protocol_by_an_option_or_in_older_versions_by_a_hook
     said = json.loads(content(old, "subagent-start.json"))["hookSpecificOutput"]
     assert said == {"hookEventName": "SubagentStart", "additionalContext": PROTOCOL}
     assert old.warnings == ()
-    stopped = {"/home/ann/.claude/settings.json": b'{"disableAllHooks": true}'}
-    (warning,) = planned(CLAUDE, replace(request(), version="2.1.197"), grant(), stopped).warnings
-    assert "sub-agents have the memory tools, not the protocol" in warning
+    terminal = replace(asked, mode=Mode.TERMINAL)
+    screen = CLAUDE.plan(terminal, grant(), Facts(), Confirmed())
+    assert isinstance(screen, LaunchPlan)
+    assert option(screen, "--append-subagent-system-prompt") == []
+    said = json.loads(content(screen, "subagent-start.json"))["hookSpecificOutput"]
+    assert said["additionalContext"] == f"be kind\n\n{PROTOCOL}"
+
+
+@pytest.mark.parametrize(
+    ("source", "found", "hook"),
+    [
+        ("userSettings", {}, "by a SubagentStart hook"),
+        ("userSettings", {"strictPluginOnlyCustomization": ["mcp"]}, "by a SubagentStart hook"),
+        ("userSettings", {"disableAllHooks": True}, "absent"),
+        ("policySettings", {"allowManagedHooksOnly": True}, "absent"),
+        ("policySettings", {"strictPluginOnlyCustomization": True}, "absent"),
+        ("policySettings", {"strictPluginOnlyCustomization": ["mcp", "hooks"]}, "absent"),
+    ],
+)
+def test_a_hook_is_not_reported_where_a_source_of_settings_stops_it(
+    source: str, found: dict[str, Any], hook: str
+) -> None:
+    quiet = {"source": "flagSettings", "settings": {"disableAllHooks": True}}
+    told = [quiet, {"source": source, "settings": found}]
+    body = {"effective": {"env": {SWITCH: "1"}}, "sources": told}
+    confirmed = CLAUDE.confirm(asking(body), request(version="2.1.197"), grant())
+    *_, reached = confirmed.evidence
+    assert (reached.control, reached.observed) == ("protocol in sub-agents", hook)
+    assert [source in text for text in confirmed.warnings] == [True] * (hook == "absent")
+    appended = CLAUDE.confirm(asking(body), request(), grant())
+    assert appended.evidence[-1].observed == "appended"
+    assert appended.warnings == ()
+
+
+def test_hooks_that_the_callers_own_settings_stop_are_known_to_the_pre_flight() -> None:
+    asked = request("--settings", '{"disableAllHooks":true}', mode=Mode.TERMINAL)
+    step = CLAUDE.plan(asked, grant(), Facts())
+    assert isinstance(step, Preflight)
+    (file,) = step.files
+    told = [{"source": "flagSettings", "settings": json.loads(file.content)}]
+    body = {"effective": {"env": {SWITCH: "1"}}, "sources": told}
+    confirmed = CLAUDE.confirm(asking(body), asked, grant())
+    assert confirmed.evidence[-1].observed == "absent"
+    assert any("--settings switches hooks off" in text for text in confirmed.warnings)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "effective"),
+    [
+        ((), {"permissions": {"deny": ["mcp__*"]}}),
+        ((), {"permissions": {"deny": ["Bash", "mcp__amux"]}}),
+        ((), {"agent": "reviewer"}),
+        ((), {"env": {SWITCH: "1", "MCP_TIMEOUT": "1"}}),
+        (("--agent", "reviewer"), {}),
+        (("--disallowedTools", "Bash,mcp__am*"), {}),
+    ],
+)
+def test_in_doubt_claude_is_asked_which_tools_it_offers(
+    arguments: tuple[str, ...], effective: dict[str, Any]
+) -> None:
+    body = {"effective": {"env": {SWITCH: "1"}, **effective}, "sources": []}
+    asked = request(*arguments)
+    one = {"name": "mcp__amux__amux_memory_search"}
+    for listed, observed in (([one], "connected, 1 offered"), ([], "none offered")):
+        channel = asking(body, {"mcpTools": [{"name": "mcp__other__x"}, *listed]})
+        confirmed = CLAUDE.control(channel, asked, grant(), planned(CLAUDE, asked, grant()))
+        assert confirmed.evidence[1].observed == observed
+        lacking = [text for text in confirmed.warnings if "none of the memory tools" in text]
+        assert len(lacking) == (not listed)
+
+
+@pytest.mark.parametrize(
+    ("allow", "said"), [([], True), (["Bash"], True), (["mcp__amux"], False), (["mcp__*"], False)]
+)
+def test_managed_rules_that_do_not_permit_the_tools_are_told(allow: list[str], said: bool) -> None:  # noqa: FBT001
+    policy = {"allowManagedPermissionRulesOnly": True, "permissions": {"allow": allow}}
+    told = [{"source": "policySettings", "settings": policy}]
+    body = {"effective": {"env": {SWITCH: "1"}}, "sources": told}
+    confirmed = CLAUDE.confirm(asking(body), request(), grant())
+    assert any("asks before each call" in text for text in confirmed.warnings) is said
 
 
 def test_a_stream_adds_what_it_needs_and_keeps_what_the_caller_said() -> None:
@@ -441,6 +521,22 @@ def test_a_version_that_was_not_tried_is_launched_with_a_warning(version: str) -
 def answer(request_id: str, body: dict[str, Any]) -> dict[str, Any]:
     response = {"subtype": "success", "request_id": request_id, "response": body}
     return {"type": "control_response", "response": response}
+
+
+def asking(settings_body: dict[str, Any], usage: dict[str, Any] | None = None) -> ScriptedChannel:
+    """Return a Claude with these settings, our server connected, and this context usage."""
+    bodies = {
+        "get_settings": settings_body,
+        "mcp_status": {"mcpServers": [{"name": "amux", "status": "connected"}]},
+        "get_context_usage": usage,
+    }
+
+    def script(sent: dict[str, Any]) -> list[dict[str, Any]]:
+        body = bodies[sent["request"]["subtype"]]
+        assert body is not None, "asked without a doubt"
+        return [answer(sent["request_id"], body)]
+
+    return ScriptedChannel(script)
 
 
 def talk(off: object, server: str | None) -> ScriptedChannel:

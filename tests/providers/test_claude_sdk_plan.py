@@ -31,7 +31,11 @@ def test_the_merged_text_becomes_the_sdks_append() -> None:
     assert said.append == plan.instructions == f"be brief\n\n{PROTOCOL}"
     assert said.cli == "/opt/agent"
     assert said.snapshot is False
-    assert said.settings == '{"env":{"CLAUDE_CODE_DISABLE_AUTO_MEMORY":"1"}}'
+    assert json.loads(said.settings or "") == {
+        "env": {"CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1"},
+        "disableAgentView": True,
+        "teammateMode": "in-process",
+    }
     assert said.mcp_config == f"{CONFIG}/mcp.json"
     assert said.allowed_tools == ["mcp__amux"]
     assert said.extra == {"model": "m1", "append-subagent-system-prompt": PROTOCOL}
