@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fixtures.matrix.cells import Cell, Seen, Sent
-from fixtures.matrix.plan import Choice, cells
+from fixtures.matrix.plan import Choice, groups
 from fixtures.matrix.releases import listed
 from fixtures.matrix.results import Result, Results
 from fixtures.matrix.table import render
@@ -31,20 +31,21 @@ def test_the_list_holds_enough_versions_of_each_agent_old_to_new() -> None:
 LEAST = {"codex": 12, "claude": 12, "pi": 6}
 
 
-def test_a_control_run_comes_before_the_launches_of_its_way_and_a_way_before_the_next() -> None:
-    choice = Choice(agents=("claude",), versions=("2.1.197", "2.1.332"), part="settings")
-    releases = [one for one in listed() if choice.takes(one)]
-    found = list(cells(releases, choice))
-    first = [(one.version, one.mode) for one in found[:8]]
-    modes = (None, Mode.STREAM, Mode.PASSTHROUGH, Mode.TERMINAL)
-    assert first == [(version, mode) for version in choice.versions for mode in modes]
-    assert len({one.way for one in found[:8]}) == 1
-    assert all("settings" in one.way for one in found)
+def test_a_way_is_played_over_all_versions_the_pinned_first_and_each_run_without_amux_last() -> (
+    None
+):
+    choice = Choice(agents=("claude",), versions=("2.1.197", "2.1.300", "2.1.332"), part="settings")
+    found = list(groups([one for one in listed() if choice.takes(one)], choice))
+    assert [group[0].version for group in found[:3]] == ["2.1.332", "2.1.197", "2.1.300"]
+    assert len({cell.way for group in found[:3] for cell in group}) == 1
+    modes = (Mode.STREAM, Mode.PASSTHROUGH, Mode.TERMINAL, None)
+    assert tuple(cell.mode for cell in found[0]) == modes
+    assert all("settings" in cell.way for group in found for cell in group)
 
 
 def test_a_way_is_left_out_of_versions_that_do_not_know_it() -> None:
     choice = Choice(agents=("codex",), part="profile-of-the-file")
-    found = {one.version for one in cells(listed(), choice)}
+    found = {group[0].version for group in groups(listed(), choice)}
     assert "0.124.0" in found
     assert "0.134.0" not in found
 
