@@ -80,7 +80,7 @@ class Conversation:
             self._base = found
         if mark is None or not found.content:
             return ()
-        seen = self._sightings(self._part(found, ours=False))
+        seen = self._sightings(self._part(found, resume.native_id, ours=False))
         self._known = frozenset(one.control for one in seen if one.contradicts)
         return seen
 
@@ -137,11 +137,11 @@ class Conversation:
         standing = transcript.read(where.main, self._identity, since=since, digest=digest)
         if standing is None:
             return None
-        parts = [self._part(standing, ours=True)]
+        parts = [self._part(standing, native_id, ours=True)]
         for path in transcript.newer(where.beside, self._identity, since=self._began):
             beside = transcript.read(path, self._identity)
             if beside is not None and path != standing.path:
-                parts.append(self._part(beside, ours=True, main=False))
+                parts.append(self._part(beside, native_id, ours=True, main=False))
         latest = {(one.control, one.source): one for part in parts for one in self._sightings(part)}
         return standing, where, tuple(latest.values())
 
@@ -157,13 +157,16 @@ class Conversation:
     def _sightings(self, part: TranscriptPart) -> tuple[Sighting, ...]:
         return held(self._provider.sightings, tuple)(part)
 
-    def _part(self, found: Standing, *, ours: bool, main: bool = True) -> TranscriptPart:
+    def _part(
+        self, found: Standing, native_id: str, *, ours: bool, main: bool = True
+    ) -> TranscriptPart:
         return TranscriptPart(
             path=found.path,
             content=found.content,
             protocol=self._texts.protocol,
             instructions=self._texts.instructions,
             ours=ours,
+            native_id=native_id,
             main=main,
             from_start=found.start == 0,
             truncated=found.truncated,

@@ -44,6 +44,7 @@ def verify(record: SessionRecord, host: Host, sessions: SessionStore) -> tuple[S
             protocol=record.protocol,
             instructions=record.instructions,
             ours=True,
+            native_id=record.native_id,
             main=path == mark.path,
             from_start=found.start == 0,
             truncated=found.truncated,

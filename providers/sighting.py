@@ -48,7 +48,8 @@ class TranscriptPart:
     `path` is the file. `main` is false for a file beside it. `ours` says that a run of amux wrote
     them; otherwise they were written without amux between two runs. `from_start` says that they
     begin with the file's first line. `truncated`: there were more, and these are the last.
-    `protocol` and `instructions` are the texts that the session froze.
+    `protocol` and `instructions` are the texts that the session froze, `native_id` the agent's own
+    id of the conversation.
     """
 
     path: str
@@ -56,6 +57,7 @@ class TranscriptPart:
     protocol: str
     instructions: str
     ours: bool
+    native_id: str = ""
     main: bool = True
     from_start: bool = True
     truncated: bool = False

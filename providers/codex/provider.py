@@ -16,14 +16,16 @@ from providers.base import (
     Provider,
     Tools,
 )
-from providers.codex import flags, handshake, roles, screen, threads, version
+from providers.codex import flags, handshake, roles, rollout, screen, threads, version
 from providers.codex.arguments import CallerArguments, read
 from providers.errors import BadArguments
+from providers.sighting import Transcripts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from providers.base import AgentRequest, Channel, Grant, JsonObject
+    from providers.sighting import Sighting, TranscriptPart
 
 SOCKET: Final = "codex.sock"
 _TRUE: Final = frozenset({"", "1", "true", "yes"})
@@ -135,6 +137,17 @@ class CodexProvider(Provider):
         if plan.server is not None:
             return screen.control_server(channel, request, plan.instructions or "")
         return handshake.control(channel, request, grant)
+
+    def transcripts(self, request: AgentRequest, native_id: str) -> Transcripts | None:
+        """Name the conversation's rollout; those of its sub-agents lie among all others."""
+        if not native_id:
+            return None
+        rollouts = f"{handshake.planned_home(request)}/sessions/*/*/*/rollout-*"
+        return Transcripts(main=f"{rollouts}-{native_id}.jsonl", beside=(f"{rollouts}.jsonl",))
+
+    def sightings(self, part: TranscriptPart) -> tuple[Sighting, ...]:
+        """Read the developer items that Codex sent, in the conversation and its sub-agents."""
+        return rollout.sightings(part)
 
     def outgoing(self, method: str, params: JsonObject, instructions: str) -> JsonObject:
         """Own the `config` object and the instructions of every thread of the launch."""
