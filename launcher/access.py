@@ -39,7 +39,7 @@ def check_required(request: LaunchRequest, bound: Lease | Unbound) -> None:
     if not request.require_memory:
         return
     lacking = bound.reason if isinstance(bound, Unbound) else None
-    if isinstance(bound, Lease) and bound.token is None:
+    if isinstance(bound, Lease):
         lacking = bound.warning
     if lacking is not None:
         message = f"{lacking}; this launch requires memory, so the agent was not started"

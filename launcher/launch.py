@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Final
@@ -193,6 +193,7 @@ def _bind(attempt: Attempt, undo: contextlib.ExitStack) -> tuple[Lease | Unbound
             undo.callback(_end_lease, host, bound.launch)
         check_access(subject, bound, request, host)
         memory = memories.prepare(subject, bound, host, attempt.paths)
+        bound = replace(bound, warning=memories.unusable(memory))
     else:
         check_unbound(subject, request, host)
     check_required(request, bound)

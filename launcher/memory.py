@@ -7,21 +7,24 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hub.connection import connection_path, load_connection
+from hub.client import HubClient
+from hub.connection import Connection, connection_path, load_connection
+from hub.errors import BindingMismatch, HubError
 from hub.home import agent_socket, private_socket
 from launcher.binding import Lease, Unbound, bind_fresh, bind_stored
 from launcher.environment import MemoryVariables
-from launcher.hublink import open_hub
+from launcher.errors import SessionDamaged
+from launcher.hublink import HUB_SECONDS, open_hub
 from launcher.installed import commands_folder, installed_command
-from launcher.protocol import load
-from materializer.agentside.tools import LATEST
+from launcher.protocol import digest, load
+from materializer.agentside.tools import LATEST, LISTS
 from materializer.values import PlannedFile
 from providers.base import Grant, Tools
 
 if TYPE_CHECKING:
-    from hub.connection import Connection
     from launcher.host import Host
     from launcher.request import LaunchRequest
+    from launcher.sessions import SessionRecord
     from launcher.subject import Subject
     from materializer.values import RunPaths
 
@@ -47,6 +50,7 @@ class Memory:
     """A bound launch's memory: the provider's grant, the files and variables that go with it."""
 
     lease: Lease
+    connection: Connection
     frozen: Frozen
     grant: Grant
     files: tuple[PlannedFile, ...]
@@ -83,8 +87,9 @@ def prepare(subject: Subject, lease: Lease, host: Host, paths: RunPaths) -> Memo
     Raises CommandNotUsable or InterpreterNotFound where the agent could not run the command.
     """
     frozen = _frozen(subject)
-    connection = _agent_connection(subject, lease, host, paths)
-    files = [PlannedFile(name=CONNECTION_FILE, content=connection)]
+    connection = _agent_connection(subject, lease, host)
+    content = _connection_file(connection, paths)
+    files = [PlannedFile(name=CONNECTION_FILE, content=content)]
     if subject.identity is None:
         installed = installed_command(host.environ.get("PATH", os.defpath))
         commands = commands_folder(host.home, installed)
@@ -113,12 +118,42 @@ def prepare(subject: Subject, lease: Lease, host: Host, paths: RunPaths) -> Memo
         connection=grant.connection,
         commands=str(commands),
     )
-    return Memory(lease=lease, frozen=frozen, grant=grant, files=tuple(files), variables=variables)
+    return Memory(
+        lease=lease,
+        connection=connection,
+        frozen=frozen,
+        grant=grant,
+        files=tuple(files),
+        variables=variables,
+    )
+
+
+def unusable(memory: Memory) -> str | None:
+    """Ask the Hub as the agent will, with its credential, binding and address.
+
+    Return why this run could not use memory, None where it could: a credential that was given out
+    is no proof, since policy, binding and the agent's own socket are checked at each call.
+    """
+    lease = memory.lease
+    if lease.token is None:
+        return lease.warning
+    try:
+        with HubClient(memory.connection, binding=lease.binding, seconds=HUB_SECONDS) as hub:
+            enabled = hub.capability().enabled
+    except BindingMismatch as error:
+        return (
+            f"the session's binding {lease.binding} is not valid under the Hub's policy any more "
+            f"({error.message}); its memory calls will fail, so start a new conversation"
+        )
+    except HubError as error:
+        return f"memory cannot be used in this run ({error.code}: {error.message})"
+    return None if enabled else "memory is switched off on the Hub, so this run's calls will fail"
 
 
 def _frozen(subject: Subject) -> Frozen:
     stored = subject.stored
     if stored is not None:
+        _check_frozen(stored)
         return Frozen(
             tools=Tools(stored.tools),
             tool_list=stored.tool_list or FIRST_TOOL_LIST,
@@ -139,11 +174,24 @@ def _frozen(subject: Subject) -> Frozen:
     )
 
 
-def _agent_connection(subject: Subject, lease: Lease, host: Host, paths: RunPaths) -> bytes:
-    """Return the agent's connection file: where the Hub is for it, and its own credential.
+def _check_frozen(stored: SessionRecord) -> None:
+    """Raise SessionDamaged unless the texts are those that the session began with."""
+    wrong = None
+    if digest(stored.protocol) != stored.protocol_digest:
+        wrong = "its protocol is not the text that was frozen"
+    elif stored.instructions and digest(stored.instructions) != stored.instructions_digest:
+        wrong = "its instructions are not the text that was frozen"
+    elif stored.tool_list and stored.tool_list not in LISTS:
+        wrong = f"it began with the tool list {stored.tool_list}, which this amux does not have"
+    if wrong is not None:
+        raise SessionDamaged(
+            f"session {stored.id} cannot be resumed: {wrong}; launch a new one, or use the amux "
+            "that made it"
+        )
 
-    Beside them, where the run's MCP server tells that it was asked for its tools.
-    """
+
+def _agent_connection(subject: Subject, lease: Lease, host: Host) -> Connection:
+    """Return where the Hub is for the agent, and its own credential."""
     runtime: Connection = load_connection(connection_path(host.home, "runtime"))
     if runtime.remote:
         url = runtime.url
@@ -151,8 +199,16 @@ def _agent_connection(subject: Subject, lease: Lease, host: Host, paths: RunPath
         url = f"unix:{private_socket(host.home)}"
     else:
         url = f"unix:{agent_socket(host.home, host.environ, euid=os.geteuid())}"
-    fields: dict[str, object] = {"schema": 1, "url": url, "token": lease.token or ""}
+    return Connection(url=url, token=lease.token or "", ca_pem=runtime.ca_pem)
+
+
+def _connection_file(connection: Connection, paths: RunPaths) -> bytes:
+    """Return the agent's connection file.
+
+    It also says where the run's MCP server tells that it was asked for its tools.
+    """
+    fields = {"schema": 1, "url": connection.url, "token": connection.token}
     fields["witness"] = str(paths.witness)
-    if runtime.remote and runtime.ca_pem is not None:
-        fields["ca_pem"] = runtime.ca_pem
+    if connection.remote and connection.ca_pem is not None:
+        fields["ca_pem"] = connection.ca_pem
     return json.dumps(fields).encode()

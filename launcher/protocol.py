@@ -72,10 +72,13 @@ def render(tools: Tools) -> ProtocolText:
     return _protocol(text.strip() + "\n")
 
 
+def digest(text: str) -> str:
+    """Return the lower-case hex SHA-256 of the text's UTF-8 bytes."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _protocol(text: str) -> ProtocolText:
-    return ProtocolText(
-        text=text, version=VERSION, digest=hashlib.sha256(text.encode()).hexdigest()
-    )
+    return ProtocolText(text=text, version=VERSION, digest=digest(text))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from launcher.binding import Lease, Unbound
-from launcher.report import digest
+from launcher.protocol import digest
 from launcher.sessions import RecordedEvidence, RunProcess, State, timestamp
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def running(
         state=State.RUNNING,
         native_id=report.native_id or "",
         instructions=instructions,
-        instructions_digest=digest(instructions) or "" if instructions else "",
+        instructions_digest=digest(instructions) if instructions else "",
         processes=(
             RunProcess(role="agent", pid=process.pid, start=process.start_time),
             RunProcess(role="shim", pid=process.shim_pid, start=process.shim_start_time),

@@ -6,12 +6,12 @@ memory's text; fields are only ever added.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from launcher.binding import Lease, Unbound
+from launcher.protocol import digest
 
 if TYPE_CHECKING:
     from launcher.attempt import Attempt
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from providers.sighting import Sighting
 
 SCHEMA: Final = 1
-
-
-def digest(text: str | None) -> str | None:
-    """Return the lower-case hex SHA-256 of the text's UTF-8 bytes; None stays None."""
-    return None if text is None else hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +107,7 @@ def established(  # noqa: PLR0913  # what each step came to, each by its own nam
     notice = bound.reason if isinstance(bound, Unbound) and bound.warning else None
     if isinstance(bound, Lease):
         notice = bound.warning
+    instructions = confirmed.instructions or plan.instructions
     isolation = "none"
     remarks: tuple[str, ...] = ()
     if subject.identity is not None:
@@ -134,7 +130,7 @@ def established(  # noqa: PLR0913  # what each step came to, each by its own nam
         unbound=bound.reason if isinstance(bound, Unbound) else None,
         protocol_version=frozen.protocol_version if frozen else None,
         protocol_digest=frozen.protocol_digest if frozen else None,
-        instructions_digest=digest(confirmed.instructions or plan.instructions) if frozen else None,
+        instructions_digest=digest(instructions) if frozen and instructions else None,
         tools=str(frozen.tools) if frozen else "none",
         controls=confirmed.evidence if frozen else (),
         seen=seen,

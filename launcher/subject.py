@@ -10,10 +10,11 @@ from types import NoneType
 from typing import TYPE_CHECKING, Final
 
 from launcher.agents import VersionCache, find_agent
+from launcher.checkedrequest import check_values
 from launcher.environment import RelocatedHome, base_environment
 from launcher.errors import AgentNotFound, BadRequest
 from launcher.foreign import held
-from providers.base import Mode, NativeResume
+from providers.base import NativeResume
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +55,7 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
 
     Raises UnknownProvider, SessionNotFound, BadRequest, AgentNotFound, IdentityRefused.
     """
-    _check_kinds(request)
+    check_values(request)
     stored = None if request.session is None else sessions.load(request.session)
     provider = host.providers.load(request.provider or (stored.provider if stored else ""))
     _check(request, stored, provider)
@@ -63,7 +64,7 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
         native = held(provider.native_resume, NativeResume, NoneType)(request.arguments)
     if native is not None:
         stored = sessions.by_native_id(provider.name, native.native_id)
-    user = request.user or (stored.user if stored else None) or None
+    user = request.user or (stored.user if stored else "") or None
     identity = None if user is None else _target(user)
     private = str(request.private_home or (stored.private_home if stored else ""))
     home = private or (identity.home if identity else request.environment.get("HOME", ""))
@@ -187,23 +188,6 @@ def _check_folder(cwd: str, identity: Identity | None) -> None:
         wrong = "cannot be entered by your account"
     if wrong:
         message = f"the folder {cwd} {wrong}; name another one to start the agent in (cwd)"
-        raise BadRequest(message)
-
-
-def _check_kinds(request: LaunchRequest) -> None:
-    """Refuse a text where several are wanted: Python would take it letter by letter."""
-    for name in ("arguments", "pass_names", "provide"):
-        value = getattr(request, name)
-        if not isinstance(value, (tuple, list)):
-            kind = type(value).__name__
-            message = f"LaunchRequest.{name} must be a tuple, such as ('-v',), not {kind}"
-            raise BadRequest(message)
-    if not all(isinstance(word, str) for word in (*request.arguments, *request.pass_names)):
-        message = "LaunchRequest.arguments and pass_names must hold texts only"
-        raise BadRequest(message)
-    mode: object = request.mode
-    if not isinstance(mode, Mode):
-        message = f"LaunchRequest.mode must be a Mode, such as Mode.STREAM, not {mode!r}"
         raise BadRequest(message)
 
 

@@ -39,6 +39,7 @@ SHORT_FORMS: Final = ("without-hooks",)
 """The exit status where amux failed, as with env(1) and timeout(1); else it is the agent's own."""
 INTERRUPTED: Final = 130
 """The exit status where Ctrl-C ended the launch before there was an agent."""
+EMPTY: Final = "it is empty; leave the option out, or name one (a variable may not be set)"
 Decorated = TypeVar("Decorated", bound="Callable[..., None]")
 
 
@@ -68,21 +69,48 @@ def _short_form(context: click.Context, parameter: click.Parameter, value: objec
     context.meta[f"amux.{parameter.opts[0].removeprefix('--')}"] = value
 
 
+def _named(context: click.Context, parameter: click.Parameter, value: object) -> object:
+    """Refuse an empty text for what decides who or where: the variable behind it is not set."""
+    if value == "" or (isinstance(value, tuple) and "" in value):
+        raise click.BadParameter(EMPTY, context, parameter)
+    return value
+
+
+class NamedPath(click.Path):
+    """A path; an empty one would be the current folder."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        """Return the path; fail for an empty one."""
+        if not os.fspath(value):
+            self.fail(EMPTY, param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def _launch_options(decorated: Decorated) -> Decorated:
     """Add the options that a launch and a resume share."""
     for option in reversed(
         (
             click.option(
                 "--cwd",
-                type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+                type=NamedPath(exists=True, file_okay=False, resolve_path=True, path_type=Path),
                 help="The agent's folder. Default: this one; with --user the target's home.",
             ),
             click.option(
-                "--env", "names", multiple=True, metavar="NAME", help="Let a variable in."
+                "--env",
+                "names",
+                callback=_named,
+                multiple=True,
+                metavar="NAME",
+                help="Let a variable in.",
             ),
             click.option(
                 "--executable",
-                type=click.Path(path_type=Path),
+                type=NamedPath(path_type=Path),
                 help="The agent's command, instead of the one on PATH.",
             ),
             click.option(
@@ -119,11 +147,13 @@ def _launch_options(decorated: Decorated) -> Decorated:
 
 @click.command("launch")
 @click.argument("provider")
-@click.option("--principal", metavar="ID|ALIAS", help="Whose memory. Default: your own.")
-@click.option("--user", metavar="NAME", help="Run as this UNIX user, isolated.")
+@click.option(
+    "--principal", callback=_named, metavar="ID|ALIAS", help="Whose memory. Default: your own."
+)
+@click.option("--user", callback=_named, metavar="NAME", help="Run as this UNIX user, isolated.")
 @click.option(
     "--private-home",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NamedPath(file_okay=False, path_type=Path),
     help="Relocate the agent's home here (weak isolation).",
 )
 @click.option(
@@ -176,7 +206,7 @@ def command(  # noqa: PLR0913  # one parameter an option
 
 
 @click.command("resume")
-@click.argument("session")
+@click.argument("session", callback=_named)
 @click.option("--fork", is_flag=True, help="Continue as a new session; this one stays as it is.")
 @_launch_options
 def resume(  # noqa: PLR0913  # one parameter an option

@@ -193,3 +193,14 @@ def test_a_demo_without_agents_says_where_they_can_be_named(off_host: Host, tmp_
     assert "no `codex` on PATH" in done.stderr
     assert "--agents" in done.stderr
     assert "--executable" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "option", ["--user", "--principal", "--private-home", "--cwd", "--executable", "--env"]
+)
+def test_an_empty_value_that_decides_who_or_where_is_refused(off_host: Host, option: str) -> None:
+    done = amux(off_host, "launch", "generic", option, "", "--", "/bin/echo", "ran")
+    assert done.returncode == 2
+    assert f"Invalid value for '{option}': it is empty; leave the option out" in done.stderr
+    assert done.stdout == ""
+    assert SessionStore(off_host.home).list().records == ()

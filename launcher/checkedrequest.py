@@ -1,0 +1,85 @@
+"""Check a request's own values before anything is looked up: kinds, and values that are empty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from launcher.errors import BadRequest
+from launcher.request import Provision
+from providers.base import Mode
+
+if TYPE_CHECKING:
+    from launcher.request import LaunchRequest
+
+KINDS: Final[Mapping[str, tuple[type[object], ...]]] = {
+    "provider": (str,),
+    "mode": (Mode,),
+    "principal": (str, type(None)),
+    "cwd": (Path, type(None)),
+    "environment": (Mapping,),
+    "user": (str, type(None)),
+    "private_home": (Path, type(None)),
+    "executable": (Path, type(None)),
+    "session": (str, type(None)),
+    "kind": (str,),
+    "parent": (str,),
+    "options": (Mapping,),
+    "rows": (int,),
+    "columns": (int,),
+}
+SEVERAL: Final[Mapping[str, type[object]]] = {
+    "arguments": str,
+    "pass_names": str,
+    "provide": Provision,
+}
+EXAMPLES: Final = {str: "'…'", Path: "Path('/…')", Mode: "Mode.STREAM", int: "24"}
+WHO_AND_WHERE: Final = ("principal", "user", "session", "cwd", "private_home", "executable")
+"""What is never guessed from an empty value: it would be another account, home or folder."""
+
+
+def check_values(request: LaunchRequest) -> None:
+    """Raise BadRequest for a value of the wrong kind, or an empty one that decides who or where."""
+    for name, kinds in KINDS.items():
+        value = getattr(request, name)
+        if not isinstance(value, kinds):
+            raise BadRequest(
+                f"LaunchRequest.{name} must be of type {_named(kinds)}{_example(kinds)}, not "
+                f"{type(value).__name__}"
+            )
+    for name, kind in SEVERAL.items():
+        _check_several(name, getattr(request, name), kind)
+    for name in WHO_AND_WHERE:
+        # An empty path reads as the current folder, and Path cannot tell them apart.
+        if getattr(request, name) in ("", Path()):
+            raise BadRequest(
+                f"{name} is empty; leave it out, or say which (a variable may not be set)"
+            )
+    if "" in request.pass_names:
+        raise BadRequest("a name in pass_names (--env) is empty; leave it out, or say which")
+    if request.private_home is not None and not request.private_home.is_absolute():
+        raise BadRequest(f"private_home {request.private_home} is not an absolute path")
+
+
+def _check_several(name: str, value: object, kind: type[object]) -> None:
+    """Refuse a text where several are wanted: Python would take it letter by letter."""
+    example = "('-v',)" if kind is str else "(Provision(…),)"
+    if not isinstance(value, (tuple, list)):
+        found = type(value).__name__
+        raise BadRequest(f"LaunchRequest.{name} must be a tuple, such as {example}, not {found}")
+    for one in value:
+        if not isinstance(one, kind):
+            found = type(one).__name__
+            raise BadRequest(
+                f"LaunchRequest.{name} must hold {_named((kind,))} only, and holds {found}"
+            )
+
+
+def _named(kinds: tuple[type[object], ...]) -> str:
+    return " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+
+
+def _example(kinds: tuple[type[object], ...]) -> str:
+    example = EXAMPLES.get(kinds[0])
+    return f", such as {example}" if example else ""
