@@ -17,20 +17,21 @@ if TYPE_CHECKING:
 
     from launcher.host import Host
     from launcher.request import LaunchRequest
+    from launcher.sessions import SessionLock
     from launcher.subject import Subject
     from materializer.values import RunPaths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One run of a session as it is being made. `lock` is the descriptor of the right to run it."""
+    """One run of a session as it is being made. `lock` is the right to run it."""
 
     request: LaunchRequest
     host: Host
     subject: Subject
     record: SessionRecord
     paths: RunPaths
-    lock: int
+    lock: SessionLock
 
 
 def claim(
@@ -79,7 +80,7 @@ def claim(
         subject=subject,
         record=record,
         paths=_place(None if fresh else stored, host),
-        lock=lock.descriptor,
+        lock=lock,
     )
 
 

@@ -12,12 +12,18 @@ LaunchError
 ├── SessionNotFound     no record of that id
 ├── SessionDamaged      a record that cannot be read
 ├── SessionRunning      a live run of that session exists
+├── HostFailed          the machine refused: a full or read-only disk, no descriptors left, no /proc
 └── BadRequest          options that contradict each other or name what does not exist
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+import contextlib
+import os
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class LaunchError(Exception):
@@ -94,6 +100,24 @@ class SessionRunning(LaunchError):
     """The session has a live run already."""
 
     code = "session_running"
+
+
+class HostFailed(LaunchError):
+    """The machine refused something: a disk is full or read-only, descriptors are used up."""
+
+    code = "host_failed"
+
+
+@contextlib.contextmanager
+def host_errors(what: str) -> Iterator[None]:
+    """Turn an OSError of the block into HostFailed, which says what could not be done and why."""
+    try:
+        yield
+    except OSError as error:
+        named = (
+            f": {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
+        )
+        raise HostFailed(f"{what}: {error.strerror or error}{named}") from error
 
 
 class BadRequest(LaunchError):

@@ -32,7 +32,14 @@ from launcher.channel import JsonLinesChannel, JsonRpcChannel
 from launcher.conversation import Conversation
 from launcher.ending import end
 from launcher.environment import MemoryVariables, run_environment
-from launcher.errors import AgentFailed, BadRequest, SessionDamaged, SessionNotFound
+from launcher.errors import (
+    AgentFailed,
+    BadRequest,
+    LaunchError,
+    SessionDamaged,
+    SessionNotFound,
+    host_errors,
+)
 from launcher.foreign import held
 from launcher.hearing import open_hearing
 from launcher.hublink import hub_client
@@ -59,7 +66,7 @@ from launcher.records import (
 )
 from launcher.report import established
 from launcher.run import Run
-from launcher.sessions import SessionRecord, SessionStore
+from launcher.sessions import SessionStore
 from launcher.spawn import SpawnRequest, Stdio, spawn
 from launcher.subject import find_subject
 from launcher.watch import Watcher
@@ -80,6 +87,7 @@ if TYPE_CHECKING:
     from launcher.spawn import AgentProcess, ExitStatus
     from providers.base import AgentRequest, Grant, LaunchPlan
 
+NOT_MADE: Final = "the launch could not be made"
 STDIO: Final = {
     Mode.STREAM: Stdio.PIPES,
     Mode.TERMINAL: Stdio.INHERIT,
@@ -101,12 +109,13 @@ def launch(
     id as soon as this run has it: a failure before that leaves every session as it was. `heard`
     hears, on any thread, what is learnt about the run after the report.
     """
-    sessions = SessionStore(host.home)
-    subject = find_subject(request, host, sessions)
-    with contextlib.ExitStack() as undo:
+    # Outside for what fails while a launch is unmade, inside so that its record gets the sentence.
+    with host_errors(NOT_MADE), contextlib.ExitStack() as undo, host_errors(NOT_MADE):
+        sessions = SessionStore(host.home)
+        subject = find_subject(request, host, sessions)
         attempt = claim(request, subject, host, undo)
         began(attempt.record.id)
-        undo.push(functools.partial(write_failure, sessions, attempt.record))
+        undo.push(functools.partial(write_failure, sessions, attempt))
         notices = Notices(sessions, attempt.record.id, heard)
         return _carry(attempt, sessions, notices, undo)
 
@@ -173,7 +182,7 @@ def _carry(
         channel=channel,
         driving=driving(attempt, record.instructions, watcher) if driven else None,
         closing=undo.pop_all(),
-        ended=functools.partial(_write_end, sessions, record, finish),
+        ended=functools.partial(_write_end, attempt, sessions, finish, notices),
     )
 
 
@@ -231,14 +240,22 @@ def _follow(  # noqa: PLR0913  # what is followed, and who is told
 
 
 def _write_end(
+    attempt: Attempt,
     sessions: SessionStore,
-    record: SessionRecord,
     finish: Callable[[], object],
+    notices: Notices,
     status: ExitStatus,
 ) -> None:
-    """Write down what the conversation showed, then how the run ended."""
-    finish()
-    write_end(sessions, record, status)
+    """Write down what the conversation showed, then how the run ended; never raises.
+
+    Where that cannot be written (a full disk), the next start of amux settles the record.
+    """
+    try:
+        finish()
+        write_end(sessions, attempt.record, status)
+    except (OSError, LaunchError) as error:
+        attempt.lock.unsettled = True
+        notices.say(f"how the run ended could not be written down: {error}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,7 +355,7 @@ def _spawn_request(attempt: Attempt, memory: Memory | None, plan: LaunchPlan) ->
         identity=attempt.subject.identity,
         rows=attempt.request.rows,
         columns=attempt.request.columns,
-        hold=(attempt.lock,),
+        hold=(attempt.lock.descriptor,),
         stderr_copy=2 if plan.driven or attempt.request.mode is Mode.PASSTHROUGH else None,
     )
 

@@ -49,3 +49,7 @@ class Notices:
         write_seen(self._sessions, self._session, seen, warnings, mark)
         if seen or warnings:
             self._heard(Notice(session=self._session, seen=seen, warnings=warnings))
+
+    def say(self, warning: str) -> None:
+        """Tell a warning that cannot be written down."""
+        self._heard(Notice(session=self._session, warnings=(warning,)))

@@ -15,7 +15,7 @@ from hub.errors import HubError
 from launcher.errors import BadRequest, SessionDamaged, SessionNotFound, SessionRunning
 from launcher.hublink import hub_client
 from launcher.processes import end_marked, find_marked
-from launcher.sessions import SessionRecord, SessionStore, State, timestamp
+from launcher.sessions import Listing, SessionRecord, SessionStore, State, timestamp
 from materializer import removal, runs
 from materializer.errors import MaterializeError
 
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 END_DEADLINE: Final = 5.0
 """Seconds for the processes of one run to be gone after KILL."""
-CUT_OFF: Final = "the supervisor was killed; amux ended the run at its next start"
+CUT_OFF: Final = (
+    "how the run ended was not written down: its supervisor was killed, or the disk was full; amux "
+    "settled it at its next start"
+)
 COPIED: Final = "the record came with a copy of another home, where its run belongs"
 
 
@@ -46,7 +49,9 @@ def recover(host: Host, told: Callable[[str], object] = removal.nobody) -> tuple
     so too. A Hub that is away forgets a credential when its lease is over.
     """
     store = SessionStore(host.home)
-    done = reconcile(store)
+    done: tuple[Reconciled, ...] = ()
+    with contextlib.suppress(OSError):  # of a disk that is full: the next start tries again
+        done = reconcile(store)
     left: dict[str, str] = {}
     with contextlib.suppress(MaterializeError, OSError):
         # Also what was cut off before a record named it, or half-way through its removal.
@@ -83,14 +88,30 @@ def _end_leases(host: Host, launches: Iterable[str]) -> None:
             hub.end_launch(launch)
 
 
-def reconcile(store: SessionStore) -> tuple[Reconciled, ...]:
+def settled(store: SessionStore) -> Listing:
+    """Return the records of a store as the kernel knows them: none runs that nothing runs of.
+
+    A record whose end could not be written is settled now; where it still cannot, it stays.
+    """
+    listing = store.list()
+    untold = store.untold(listing.records)
+    if not untold:
+        return listing
+    with contextlib.suppress(OSError):
+        reconcile(store, also=untold)
+    return store.list()
+
+
+def reconcile(store: SessionStore, *, also: tuple[str, ...] = ()) -> tuple[Reconciled, ...]:
     """End every run that lost its supervisor and its shim, and mark its session `ended`.
+
+    Sessions with a lock file are looked at, and those that `also` names.
 
     Processes are chosen by the run's random marker alone. A damaged record is left as it is. A
     run that a copied record names belongs to the home that was copied, and goes on.
     """
     with contextlib.ExitStack() as locks:
-        cut_off = list(_cut_off(store, locks))
+        cut_off = list(_cut_off(store, locks, also))
         before = find_marked([record.marker for record in cut_off])
         if any(before.values()):
             end_marked([record.marker for record in cut_off], END_DEADLINE)
@@ -105,13 +126,15 @@ def reconcile(store: SessionStore) -> tuple[Reconciled, ...]:
         )
 
 
-def _cut_off(store: SessionStore, locks: contextlib.ExitStack) -> Iterator[SessionRecord]:
+def _cut_off(
+    store: SessionStore, locks: contextlib.ExitStack, also: tuple[str, ...]
+) -> Iterator[SessionRecord]:
     """Find the sessions whose run nobody holds any more, and hold them."""
-    for session in store.unfinished():
+    for session in (*store.unfinished(), *also):
         with contextlib.suppress(SessionRunning, SessionNotFound, SessionDamaged, BadRequest):
             locks.enter_context(store.locked(session, wait=0))
             record = store.load(session)
-            if record.state not in {State.STARTING, State.RUNNING}:
+            if not record.active:
                 continue
             if store.copied(record):
                 _settle(store, record, COPIED)

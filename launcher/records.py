@@ -127,16 +127,23 @@ def write_unsettled(sessions: SessionStore, session: str, reason: str) -> None:
 
 def write_failure(
     sessions: SessionStore,
-    record: SessionRecord,
+    attempt: Attempt,
     kind: type[BaseException] | None,
     error: BaseException | None,
     trace: TracebackType | None,
 ) -> None:
-    """Write down why a launch failed, an interrupt included; nothing where none did."""
+    """Write down why a launch failed, an interrupt included; nothing where none did.
+
+    Where that cannot be written, the next start of amux settles the record.
+    """
     del trace
-    if kind is not None:
-        failure = str(error) or kind.__name__
-        sessions.update(replace(record, state=State.FAILED, failure=failure))
+    if kind is None:
+        return
+    failure = str(error) or kind.__name__
+    try:
+        sessions.update(replace(attempt.record, state=State.FAILED, failure=failure))
+    except OSError:
+        attempt.lock.unsettled = True
 
 
 def recorded(evidence: Evidence) -> RecordedEvidence:

@@ -19,12 +19,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
 from launcher.channel import JsonRpcChannel
-from launcher.errors import BadRequest, ChannelError, LaunchError, SessionNotFound
+from launcher.errors import (
+    BadRequest,
+    ChannelError,
+    LaunchError,
+    SessionNotFound,
+    host_errors,
+)
 from launcher.events import Announcer, Event, EventKind, Watch
 from launcher.host import this_host
 from launcher.launch import launch
 from launcher.limits import raise_open_files
-from launcher.reconcile import Reconciled, recover
+from launcher.reconcile import Reconciled, recover, settled
 from launcher.request import LaunchRequest
 from launcher.sessions import Listing, SessionRecord, SessionStore
 from launcher.spawn import ExitStatus
@@ -173,8 +179,9 @@ class Supervisor:
         if home is not None:
             names["AMUX_HOME"] = str(home)
         raise_open_files()
-        self._host = this_host(names)
-        self._store = SessionStore(self._host.home)
+        with host_errors("this AMUX_HOME cannot be used"):
+            self._host = this_host(names)
+            self._store = SessionStore(self._host.home)
         self._announcer = Announcer()
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
@@ -218,11 +225,13 @@ class Supervisor:
 
     def records(self) -> Listing:
         """Return the records of all sessions of this home, whoever started them."""
-        return self._store.list()
+        with host_errors("the sessions cannot be listed"):
+            return settled(self._store)
 
     def record(self, session: str) -> SessionRecord:
         """Return one session's record."""
-        return self._store.load(session)
+        with host_errors(f"session {session} cannot be read"):
+            return self._store.load(session)
 
     def watch(self) -> Watch:
         """Return the events from now on, of every session of this supervisor."""

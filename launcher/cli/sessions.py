@@ -7,26 +7,26 @@ import os
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from launcher.cli.described import described, printable
 from launcher.cli.refusal import refusals, warn
 from launcher.errors import SessionRunning
 from launcher.host import this_host
 from launcher.processes import end_marked
-from launcher.reconcile import recover
+from launcher.reconcile import reconcile, recover, settled
 from launcher.sessions import SessionStore, State
 
 if TYPE_CHECKING:
-    from launcher.sessions import SessionRecord
+    from launcher.sessions import Listing, SessionRecord
 
 STOP_DEADLINE: Final = 5.0
 """Seconds for killed processes to be gone, after the shim had its own time."""
 UNLOCK_WAIT: Final = 10.0
 """Seconds for the run's supervisor to write down how the run ended."""
 KEPT_DAYS: Final = 30
-ENDED: Final = frozenset({State.ENDED, State.FAILED})
 
 
 @click.group()
@@ -38,16 +38,16 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_sessions(*, as_json: bool) -> None:
     """List all sessions, newest first."""
-    listing = _open().list()
+    listing = _listing(_open())
     if as_json:
         damaged = [{"id": one.id, "reason": one.reason} for one in listing.damaged]
-        records = [_json(record) for record in listing.records]
+        records = [record.as_json() for record in listing.records]
         click.echo(json.dumps({"sessions": records, "damaged": damaged}, indent=1))
         return
-    for record in listing.records:
-        click.echo(_line(record))
+    if listing.records:
+        click.echo("\n".join(map(_line, listing.records)))
     for one in listing.damaged:
-        click.echo(f"amux: damaged: {one.reason}", err=True)
+        click.echo(f"amux: damaged: {printable(one.reason)}", err=True)
 
 
 @command.command()
@@ -61,7 +61,11 @@ def show(session: str, *, as_json: bool) -> None:
     with refusals():
         store = _open()
         record = store.load(store.find(session))
-    click.echo(json.dumps(_json(record), indent=1) if as_json else record.text().rstrip())
+    if as_json:
+        click.echo(json.dumps(record.as_json(), indent=1))
+        return
+    for line in described(record):
+        click.echo(line)
 
 
 @command.command()
@@ -103,6 +107,9 @@ def stop(session: str) -> None:
         if store.copied(record):
             raise SessionRunning(f"session {session} runs in another home, which this one copies")
         if not store.live(session):
+            if record.active:  # its end could not be written down
+                (done,) = reconcile(store, also=(session,))
+                record = done.record
             click.echo(f"session {session} does not run ({record.state})")
             return
         left = end_marked([record.marker], STOP_DEADLINE)
@@ -130,8 +137,8 @@ def prune(*, days: float, dry_run: bool) -> None:
     """
     store = _open()
     limit = datetime.now(UTC) - timedelta(days=days)
-    for record in store.list().records:
-        if record.state not in ENDED or _changed(record) > limit:
+    for record in _listing(store).records:
+        if record.active or _changed(record) > limit:
             continue
         if not dry_run:
             try:
@@ -148,18 +155,17 @@ def _open() -> SessionStore:
         return SessionStore(host.home)
 
 
+def _listing(store: SessionStore) -> Listing:
+    with refusals():
+        return settled(store)
+
+
 def _changed(record: SessionRecord) -> datetime:
     """Return when the record was last written; one that does not say so is never old."""
     try:
         return datetime.fromisoformat(record.updated).astimezone(UTC)
     except ValueError:
         return datetime.now(UTC)
-
-
-def _json(record: SessionRecord) -> dict[str, Any]:
-    values = asdict(record)
-    values["state"] = record.state.value
-    return values
 
 
 def _line(record: SessionRecord) -> str:
@@ -170,4 +176,4 @@ def _line(record: SessionRecord) -> str:
         how = f"exit {record.exit_code}"
     memory = record.binding or "no memory"
     columns = (record.id, f"{record.created[:19]}Z", f"{record.provider:<10}", f"{how:<9}")
-    return "  ".join((*columns, f"{memory:<24}", record.cwd))
+    return "  ".join(map(printable, (*columns, f"{memory:<24}", record.cwd)))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
-import tomllib
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -15,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.errors import BadRequest, SessionDamaged, SessionNotFound, SessionRunning
+from launcher.reconcile import reconcile
 from launcher.sessions import (
+    RECORD_BYTES,
     RecordedEvidence,
     RunProcess,
     SessionRecord,
@@ -25,7 +27,7 @@ from launcher.sessions import (
 )
 from providers.sighting import Sighting
 
-HEAD = b'schema = 1\nid = "abcd"\nprovider = "p"\nstate = "ended"\n'
+HEAD = b'{"schema": 1, "id": "abcd", "provider": "p", %b}'
 TEXT = (
     "You have memory.\n\n- Read `MEMORY.md` once.\n"
     '- "Quotes", \'\'\'triples\'\'\' and """more"""\\\n'
@@ -64,6 +66,7 @@ def full_record(store: SessionStore) -> SessionRecord:
         run="/var/lib/amux/runs/x",
         marker="22" * 16,
         boot="boot",
+        home="44" * 16,
         processes=(RunProcess(role="agent", pid=1, start=2),),
         started="2026-01-01T00:00:00.000Z",
         ended="2026-01-01T00:00:01.000Z",
@@ -103,19 +106,24 @@ def test_any_text_that_utf8_can_hold_is_frozen_byte_for_byte(
     assert SessionRecord.parse(record.text()) == record
 
 
-def test_the_file_is_for_people(store: SessionStore) -> None:
+def test_the_file_is_one_json_object_of_the_owners_alone(store: SessionStore) -> None:
     record = store.create(replace(full_record(store), instructions=TEXT))
-    path = store.folder / f"{record.id}.toml"
-    text = path.read_text(encoding="utf-8")
-    assert "- Read `MEMORY.md` once.\n" in text
-    assert tomllib.loads(text)["schema"] == 1
+    path = store.folder / f"{record.id}.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+    assert values["schema"] == 1
+    assert values["instructions"] == TEXT
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_an_argument_that_toml_cannot_hold_is_refused(store: SessionStore) -> None:
-    record = SessionRecord(id=store.new_id(), provider="p", arguments=("\udcff",))
-    with pytest.raises(BadRequest, match=record.id):
+def test_an_argument_that_is_not_utf8_comes_back_as_it_was(store: SessionStore) -> None:
+    record = SessionRecord(id=store.new_id(), provider="p", arguments=("\udcff", "é"))
+    assert store.load(store.create(record).id).arguments == ("\udcff", "é")
+
+
+def test_a_record_that_would_not_read_back_is_refused(store: SessionStore) -> None:
+    record = SessionRecord(id=store.new_id(), provider="p", binding="everybody's")
+    with pytest.raises(BadRequest, match=f"{record.id} cannot be recorded: binding is"):
         store.create(record)
     assert list(store.folder.iterdir()) == []
 
@@ -125,23 +133,39 @@ def test_an_argument_that_toml_cannot_hold_is_refused(store: SessionStore) -> No
     [
         b"",
         b"\xff\xfe",
-        b"schema = 1\n",
-        b'schema = 99\nid = "abcd"\nprovider = "p"\nstate = "ended"\n',
-        b'schema = 1\nid = "other"\nprovider = "p"\nstate = "ended"\n',
-        b'schema = 1\nid = "abcd"\nprovider = 7\nstate = "ended"\n',
-        b'schema = 1\nid = "abcd"\nprovider = "p"\nstate = "flying"\n',
-        b'schema = 1\nid = "abcd"\nprovider = "p"\nstate = "ended"\nunknown = 1\n',
-        b'schema = 1\nid = "abcd"\nprovider = "p"\nstate = "ended"\narguments = [1]\n',
-        b'schema = 1\nid = "abcd"\nprovider = "p"\nstate = "ended"\nprocesses = [{pid = "x"}]\n',
-        HEAD + b'processes = [{role = "agent", pid = "x", start = 1}]\n',
-        HEAD + b'evidence = [{control = "c", observed = 1, source = "s"}]\n',
+        b"[]",
+        b'{"schema": 1',
+        b"[" * 200_000,
+        b'{"schema": 1}',
+        b'{"schema": 99, "id": "abcd", "provider": "p", "state": "ended"}',
+        b'{"schema": true, "id": "abcd", "provider": "p", "state": "ended"}',
+        b'{"schema": 1, "id": "other", "provider": "p", "state": "ended"}',
+        HEAD % b'"provider": 7',
+        HEAD % b'"state": "flying"',
+        HEAD % b'"state": ""',
+        HEAD % b'"unknown": 1',
+        HEAD % b'"arguments": [1]',
+        HEAD % b'"arguments": "one"',
+        HEAD % b'"mode": "sideways"',
+        HEAD % b'"tools": "teleport"',
+        HEAD % b'"binding": "principal:"',
+        HEAD % b'"exit_code": "3"',
+        HEAD % b'"exit_code": true',
+        HEAD % b'"processes": [{"pid": 1}]',
+        HEAD % b'"processes": {"pid": 1}',
+        HEAD % b'"processes": [{"role": "agent", "pid": "x", "start": 1}]',
+        HEAD % b'"evidence": [{"control": "c", "observed": 1, "source": "s"}]',
+        HEAD % b'"seen": [{"control": "c", "observed": "o", "source": "s", "turn": 1.0}]',
+        HEAD % b'"seen": [1]',
+        HEAD % b'"transcript": {"path": "/a", "size": "3"}',
+        HEAD % b'"transcript": []',
     ],
 )
 def test_a_damaged_record_is_reported_and_touches_no_other(
     damage: bytes, store: SessionStore
 ) -> None:
     good = store.create(full_record(store))
-    path = store.folder / "abcd.toml"
+    path = store.folder / "abcd.json"
     path.write_bytes(damage)
     with pytest.raises(SessionDamaged, match="abcd"):
         store.load("abcd")
@@ -149,6 +173,40 @@ def test_a_damaged_record_is_reported_and_touches_no_other(
     assert listing.records == (good,)
     assert [one.id for one in listing.damaged] == ["abcd"]
     assert path.read_bytes() == damage
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "endless", "loop", "closed"])
+@pytest.mark.parametrize("ending", [".json", ".lock"])
+def test_what_is_not_a_plain_file_is_damage_and_stops_nothing(
+    kind: str, ending: str, store: SessionStore
+) -> None:
+    good = store.create(full_record(store))
+    cut = store.create(replace(good, id="0cut", marker="33" * 16, home=""))
+    store.lock(cut.id).close()
+    path = store.folder / f"abcd{ending}"
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "fifo":
+            os.mkfifo(path)
+        case "endless":
+            path.symlink_to("/dev/zero")
+        case "loop":
+            path.symlink_to(path)
+        case "closed":
+            path.symlink_to("/nonexistent/abcd")
+    if ending == ".lock":
+        store.create(replace(good, id="abcd", state=State.ENDED))
+        with pytest.raises(SessionDamaged, match=r"abcd\.lock"):
+            store.lock("abcd", wait=0)
+    assert [one.record.id for one in reconcile(store)] == ["0cut"]
+    assert good in store.list().records
+
+
+def test_a_record_longer_than_any_can_be_is_damage(store: SessionStore) -> None:
+    (store.folder / "abcd.json").write_bytes(b" " * (RECORD_BYTES + 1))
+    with pytest.raises(SessionDamaged, match="more than"):
+        store.load("abcd")
 
 
 def test_an_unknown_or_hostile_id_is_refused(store: SessionStore) -> None:

@@ -468,11 +468,11 @@ def test_a_damaged_record_does_not_keep_a_supervisor_from_opening(
     folder = Path(environ["AMUX_HOME"]) / "sessions"
     folder.mkdir(parents=True, mode=0o700)
     Path(environ["AMUX_HOME"]).chmod(0o700)
-    (folder / "abcd.toml").write_text("state = [", encoding="utf-8")
+    (folder / "abcd.json").write_text("state = [", encoding="utf-8")
     (folder / "abcd.lock").touch()
     with Supervisor(environ=environ) as supervisor:
         assert [one.id for one in supervisor.records().damaged] == ["abcd"]
-    assert (folder / "abcd.toml").read_text(encoding="utf-8") == "state = ["
+    assert (folder / "abcd.json").read_text(encoding="utf-8") == "state = ["
 
 
 def test_a_launch_that_is_overtaken_by_close_leaves_nothing(environ: dict[str, str]) -> None:
