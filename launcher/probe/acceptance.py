@@ -5,6 +5,7 @@ It is the acceptance test for amux's own providers.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from dataclasses import dataclass, field
@@ -17,11 +18,14 @@ from hub.values import GetRequest
 from launcher.errors import ChannelError, LaunchError
 from launcher.launch import launch
 from launcher.probe.findings import Finding, ProbeReport
-from launcher.probe.prober import CHILD, DOCUMENT, PROMPT, step_of
+from launcher.probe.prober import DOCUMENT, PROMPT, step_of
 from launcher.probe.scene import NATIVE, USERS, Scene, scene
+from launcher.probe.screen import attend
+from launcher.probe.subagents import KINDS, Told, is_child
 from launcher.probe.talk import take_turn
 from launcher.sessions import SessionStore
 from materializer.errors import MaterializeError
+from providers.base import Mode
 from providers.errors import ProviderError
 
 if TYPE_CHECKING:
@@ -106,13 +110,14 @@ def _carry_out(sight: _Sight) -> LaunchReport:
         after = sight.turn(run, "environment")
         _look_at_shell(sight, run.report)
         _prefix(sight, "prefix over turns and a memory write", first, after)
-        child = _child(sight, run)
+        child = _children(sight, run)
     report = run.report
     with launch(stage.request(session=report.session), stage.host) as run:
         resumed = sight.turn(run, "resumed")
         _prefix(sight, "prefix over a resume", child or after, resumed)
         _protocol_once(sight, "protocol after a resume", run, resumed)
         _compaction(sight, run)
+    _on_the_screen(sight)
     return report
 
 
@@ -182,33 +187,50 @@ def _look_at_shell(sight: _Sight, report: LaunchReport) -> None:
     sight.add("the agent's shell", observed, "tool result", passed=passed)
 
 
-def _child(sight: _Sight, run: Run) -> Turn | None:
-    """Let the agent start a sub-agent, if it has any, and say what it is told."""
-    if sight.stage.provider.name == "pi":
+def _children(sight: _Sight, run: Run) -> Turn | None:
+    """Let the agent start each kind of sub-agent that it has, and say what it is told."""
+    stage = sight.stage
+    if stage.provider.name not in KINDS:
         sight.add("sub-agent", "the agent has none", "model", passed=True)
         return None
-    last = sight.turn(run, "child")
-    if not sight.stage.mind.results.get("child"):
-        sight.add("sub-agent", "the agent offers none to this model", "model", passed=True)
-        return last
-    child = sight.stage.model.wait_for(_is_child, deadline=SECONDS)
-    marker = _protocol(sight, run).splitlines()[-1]
-    told = json.dumps(marker, ensure_ascii=False)[1:-1] in json.dumps(
-        child.body, ensure_ascii=False
-    )
-    tools = child.tool("memory_search") is not None
-    native = NATIVE in json.dumps(child.body)
-    observed = (
-        f"protocol {'received' if told else 'not received'}, "
-        f"memory tools {'offered' if tools else 'not offered'}, "
-        f"native memory {'present' if native else 'absent'}"
-    )
-    sight.add("sub-agent", observed, "model", passed=not native)
+    last = None
+    for number, kind in enumerate(KINDS[stage.provider.name]):
+        stage.mind.kind = kind
+        before = len(stage.model.turns)
+        last = sight.turn(run, f"child{number}")
+        if not stage.mind.results.get(f"child{number}"):
+            sight.add("sub-agent", "the agent offers none to this model", "model", passed=True)
+            return last
+        child = stage.model.wait_for(functools.partial(_fresh, sight, before), deadline=SECONDS)
+        told = Told.of(child, _protocol(sight, run))
+        sight.findings.append(told.finding(kind, Mode.STREAM, run.report))
     return last
 
 
-def _is_child(turn: Turn) -> bool:
-    return step_of(turn) is None and any(CHILD in text for text in turn.user)
+def _on_the_screen(sight: _Sight) -> None:
+    """Start each kind of sub-agent from the agent's own screen, too."""
+    stage = sight.stage
+    if Mode.TERMINAL not in stage.provider.capabilities.modes:
+        return
+    for number, kind in enumerate(KINDS.get(stage.provider.name, ())):
+        stage.mind.kind = kind
+        before = len(stage.model.turns)
+        request = stage.on_screen(PROMPT.format(step=f"child_on_screen{number}"))
+        with launch(request, stage.host) as run:
+            begun = functools.partial(_begun, sight, before)
+            attend(run, begun, deadline=SECONDS)
+            child = next(one for one in stage.model.turns if _fresh(sight, before, one))
+            told = Told.of(child, _protocol(sight, run))
+            sight.findings.append(told.finding(kind, Mode.TERMINAL, run.report))
+
+
+def _fresh(sight: _Sight, before: int, turn: Turn) -> bool:
+    """Say whether a request is a sub-agent's, and not among those before."""
+    return is_child(turn) and all(turn is not one for one in sight.stage.model.turns[:before])
+
+
+def _begun(sight: _Sight, before: int) -> bool:
+    return any(is_child(one) for one in sight.stage.model.turns[before:])
 
 
 def _compaction(sight: _Sight, run: Run) -> None:

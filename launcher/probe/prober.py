@@ -56,7 +56,7 @@ class Prober:
             return self._memory(turn, seen)
         if step == "environment" and not seen:
             return self._shell(turn, ENVIRONMENT)
-        if step == "child" and not seen:
+        if step.startswith("child") and not seen:
             return self._spawn(turn)
         return None
 
@@ -95,6 +95,7 @@ class Prober:
             "prompt": CHILD,
             "description": "probe",
             "subagent_type": self.kind or "general-purpose",
+            "run_in_background": False,
             **({"agent_type": self.kind} if self.kind else {}),
         }
         offer = turn.tool(*SPAWNERS)

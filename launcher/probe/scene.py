@@ -7,11 +7,12 @@ native memory that is switched on and has something to tell.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +22,7 @@ from launcher.errors import LaunchError
 from launcher.host import this_host
 from launcher.probe.model import ScriptedModel
 from launcher.probe.prober import Prober
-from launcher.probe.stage import PATH, STAGES
+from launcher.probe.stage import DUMMY_KEY, PATH, STAGES
 from launcher.request import LaunchRequest
 from providers.base import Mode, Provider, Tools
 from providers.registry import Registry
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from launcher.host import Host
 
 USERS: Final = "These are the probe's own instructions."
+ROLE: Final = "reviewer"
+"""A kind of sub-agent of the user's own; Claude's has a memory."""
 NATIVE: Final = "What the agent's own memory kept from earlier."
 MEMORIES_ON: Final = """
 [features]
@@ -80,6 +83,11 @@ class Scene:
             executable=self.executable,
             session=session,
         )
+
+    def on_screen(self, prompt: str) -> LaunchRequest:
+        """Ask for a fresh launch on a terminal of its own, with a first prompt."""
+        fresh = self.request()
+        return replace(fresh, arguments=(*fresh.arguments, prompt), mode=Mode.TERMINAL, pty=True)
 
 
 @contextlib.contextmanager
@@ -140,9 +148,13 @@ def _host() -> Iterator[tuple[Host, Path]]:
 
 
 def _left_by_codex(home: Path, cwd: Path) -> None:
-    del cwd
     config = home / ".codex" / "config.toml"
-    config.write_text(f'developer_instructions = "{USERS}"\n{config.read_text()}\n{MEMORIES_ON}')
+    trusted = f'[projects."{cwd}"]\ntrust_level = "trusted"\n'
+    role = f'[agents.{ROLE}]\ndescription = "Reviews."\nconfig_file = "{ROLE}.toml"\n'
+    config.write_text(
+        f'developer_instructions = "{USERS}"\n{config.read_text()}\n{MEMORIES_ON}{trusted}{role}'
+    )
+    (home / ".codex" / f"{ROLE}.toml").write_text('model_reasoning_effort = "low"\n')
     memories = home / ".codex" / "memories"
     memories.mkdir()
     (memories / "memory_summary.md").write_text(NATIVE)
@@ -153,6 +165,21 @@ def _left_by_claude(home: Path, cwd: Path) -> None:
     memory = home / ".claude" / "projects" / project / "memory"
     memory.mkdir(parents=True)
     (memory / "MEMORY.md").write_text(NATIVE)
+    trusted = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
+    answers = {
+        "hasCompletedOnboarding": True,
+        "theme": "dark",
+        "customApiKeyResponses": {"approved": [DUMMY_KEY[-20:]], "rejected": []},
+        "projects": {str(cwd): trusted},
+    }
+    (home / ".claude.json").write_text(json.dumps(answers))
+    roles = cwd / ".claude" / "agents"
+    roles.mkdir(parents=True)
+    text = f"---\nname: {ROLE}\ndescription: reviews\nmemory: user\n---\nYou review.\n"
+    (roles / f"{ROLE}.md").write_text(text)
+    kept = home / ".claude" / "agent-memory" / ROLE
+    kept.mkdir(parents=True)
+    (kept / "MEMORY.md").write_text(NATIVE)
 
 
 def _left_by_pi(home: Path, cwd: Path) -> None:

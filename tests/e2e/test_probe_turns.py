@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,9 @@ from click.testing import CliRunner
 from fixtures.pinned import pinned
 from launcher.cli.probe import command
 from launcher.probe.acceptance import differences
+from launcher.probe.subagents import KINDS, Told
+from launcher.report import LaunchReport
+from providers.base import Evidence, Mode
 
 
 @pytest.mark.agents
@@ -30,6 +34,42 @@ def test_a_pinned_agent_passes_with_model_turns(agent: str, version: str) -> Non
     assert seen["protocol after compaction"] == "once in the request"
     assert seen["prefix over a resume"].startswith("byte-identical")
     assert seen["the document in the end"] == "forgotten"
+    children = {name: told for name, told in seen.items() if name.startswith("sub-agent ")}
+    assert [name for name in children if name.endswith(", terminal")] == [
+        f"sub-agent {kind or 'of its own kind'}, terminal" for kind in KINDS.get(agent, ())
+    ]
+    assert len(children) == 2 * len(KINDS.get(agent, ()))
+    assert all(told.startswith("protocol received") for told in children.values())
+    assert all(told.endswith("native memory absent") for told in children.values())
+
+
+def reported(control: str, observed: str) -> LaunchReport:
+    return replace(
+        LaunchReport(**dict.fromkeys((one.name for one in fields(LaunchReport)), None)),  # type: ignore[arg-type]
+        controls=(Evidence(control=control, observed=observed, source="the agent"),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("observed", "protocol", "native", "passed"),
+    [
+        ("appended", True, False, True),
+        ("appended", False, False, False),
+        ("absent", False, False, True),
+        ("absent", True, False, False),
+        ("appended", True, True, False),
+    ],
+)
+def test_a_sub_agent_must_be_told_what_the_report_says_and_nothing_of_native_memory(
+    *, observed: str, protocol: bool, native: bool, passed: bool
+) -> None:
+    told = Told(protocol=protocol, tools=True, native=native)
+    found = told.finding("Plan", Mode.TERMINAL, reported("protocol in sub-agents", observed))
+    assert found.passed is passed
+    assert found.subject == "sub-agent Plan, terminal"
+    assert told.finding("", Mode.STREAM, reported("auto memory", "off")).passed is (
+        protocol and not native
+    )
 
 
 @pytest.mark.agents
