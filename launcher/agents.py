@@ -1,4 +1,4 @@
-"""Find the agent's command and its version.
+"""Find the agent's command.
 
 An npm agent is a script whose first line names Node through `env`. Both are resolved to absolute
 paths, so that what was looked at is what runs, whatever PATH the agent gets.
@@ -6,19 +6,14 @@ paths, so that what was looked at is what runs, whatever PATH the agent gets.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from hub.atomicfile import replace_file
 from launcher.errors import AgentNotFound
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FIRST_LINE_BYTES: Final = 256
 BATCH_ENDINGS: Final = frozenset({".bat", ".cmd", ".ps1"})
@@ -88,46 +83,6 @@ def _interpreter(found: str, search_path: str) -> tuple[str, ...] | None:
         message = f"the first line of {found} names an interpreter that cannot be run: {words}"
         raise AgentNotFound(message)
     return tuple(words)
-
-
-@dataclass(frozen=True, slots=True)
-class VersionCache:
-    """Remember what `--version` printed, by the program file's identity.
-
-    `path` is a JSON file of ours; a missing or broken one is an empty cache.
-    """
-
-    path: Path
-
-    def output(
-        self, command: AgentCommand, uid: int | None, ask: Callable[[tuple[str, ...]], str]
-    ) -> str:
-        """Return what `<command> --version` printed, asking only for a file not seen before.
-
-        `uid` is the target's, since another account may not be able to run the same file.
-        """
-        info = command.program.stat()
-        real = os.path.realpath(command.program)
-        key = f"{uid}:{real}:{info.st_ino}:{info.st_size}:{info.st_mtime_ns}"
-        known = self._load()
-        if key in known:
-            return known[key]
-        printed = ask((*command.argv, "--version"))
-        self._save({**known, key: printed})
-        return printed
-
-    def _load(self) -> dict[str, str]:
-        try:
-            loaded = json.loads(self.path.read_text())
-        except (OSError, ValueError):
-            return {}
-        if not isinstance(loaded, dict):
-            return {}
-        return {str(key): value for key, value in loaded.items() if isinstance(value, str)}
-
-    def _save(self, known: dict[str, str]) -> None:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(self.path, json.dumps(known, indent=1).encode())
 
 
 def version_in(printed: str) -> str | None:

@@ -149,6 +149,21 @@ RESERVED_NAMES: Final = frozenset(
 """What a relocated home decides, so `--env` may not."""
 
 
+SECRET_NAMES: Final = (
+    "*CREDENTIAL*",
+    "*PASSPHRASE*",
+    "*PASSWD*",
+    "*PASSWORD*",
+    "*SECRET*",
+    "*TOKEN*",
+    "*_AUTH",
+    "*_AUTH_*",
+    "*_KEY",
+    "*_KEYS",
+)
+"""What looks like a secret; a question that needs none is asked without."""
+
+
 class _Names:
     """Names with wildcards, asked often and made at each start: no pattern is compiled for most."""
 
@@ -168,6 +183,7 @@ class _Names:
 
 _SESSION: Final = _Names(SESSION_NAMES)
 _ALLOWED: Final = _Names(ALLOWED_NAMES)
+_SECRET: Final = _Names(SECRET_NAMES)
 _PROXY: Final = _Names(("*_PROXY", "*_proxy"))
 
 
@@ -221,6 +237,15 @@ def base_environment(
     environment["PWD"] = cwd
     environment.pop("OLDPWD", None)
     return environment
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment less what looks like a secret."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not _SECRET.match(name.upper()) and not _holds_credential(name, value)
+    }
 
 
 def run_environment(

@@ -49,6 +49,7 @@ from launcher.lookout import LOOKOUT
 from launcher.notice import Notice, Notices
 from launcher.planning import (
     agent_request,
+    as_it_says,
     control,
     controls,
     driving,
@@ -72,7 +73,7 @@ from launcher.subject import find_subject
 from launcher.watch import Watcher
 from materializer import runs
 from materializer.provision import Copy, provide
-from providers.base import Confirmed, Framing, Mode
+from providers.base import VERSION, Confirmed, Evidence, Framing, Mode
 from providers.ending import Ending
 
 if TYPE_CHECKING:
@@ -142,13 +143,8 @@ def _carry(
         undo.callback(runs.remove, attempt.paths, told)
     hearing = open_hearing(attempt, memory, undo)
     grant = memory.grant if memory else None
-    start = _spawn_request(attempt, memory, plan)
-    server = None
-    if plan.server is not None:
-        server = start_server(start, plan)
-        undo.callback(server.stop)
-        now = control(attempt, server.channel, agent, grant, plan)
-        confirmed = together(confirmed, now)
+    server, now = _beside(attempt, agent, memory, plan, undo)
+    confirmed = together(confirmed, now)
     stop_if_failed = undo.enter_context(contextlib.ExitStack())
     begun = _begin(attempt, agent, memory, plan)
     agent, plan, process, channel = begun.agent, begun.plan, begun.process, begun.channel
@@ -159,7 +155,7 @@ def _carry(
         text = confirmed.instructions or ""
         channel.controls = controls(attempt, channel, agent, text, refused)
     seen += check_heard(attempt.request, hearing.before())
-    report = established(attempt, bound, memory, plan, confirmed, seen=seen)
+    report = established(attempt, bound, memory, plan, confirmed, version=agent.version, seen=seen)
     record = running(record, process, report, confirmed, plan)
     sessions.update(record)
     conversation.begin(record.instructions)
@@ -167,7 +163,11 @@ def _carry(
         _attend(attempt, server, agent=agent, grant=grant, sessions=sessions, refused=refused)
     told = functools.partial(write_settled, sessions, record.id)
     watcher = Watcher(
-        subject.provider, confirmed.evidence, told, refused, lambda seen: notices.tell(seen=seen)
+        subject.provider,
+        (*confirmed.evidence, Evidence(control=VERSION, observed=agent.version, source="asked")),
+        told,
+        refused,
+        lambda seen: notices.tell(seen=seen),
     )
     if isinstance(channel, JsonLinesChannel) and grant is not None:
         channel.watcher = watcher
@@ -207,6 +207,26 @@ def _bind(attempt: Attempt, undo: contextlib.ExitStack) -> tuple[Lease | Unbound
         check_unbound(subject, request, host)
     check_required(request, bound)
     return bound, memory
+
+
+def _beside(
+    attempt: Attempt,
+    agent: AgentRequest,
+    memory: Memory | None,
+    plan: LaunchPlan,
+    undo: contextlib.ExitStack,
+) -> tuple[Server | None, Confirmed]:
+    """Start the server that the plan wants beside the screen, and confirm the controls on it."""
+    if plan.server is None:
+        return None, Confirmed()
+    server = start_server(_spawn_request(attempt, memory, plan), plan)
+    undo.callback(server.stop)
+    grant = memory.grant if memory else None
+    now = control(attempt, server.channel, agent, grant, plan)
+    if now.version not in ("", agent.version):
+        message = f"{' '.join(agent.command)} was another version when it started; launch again"
+        raise AgentFailed(message)
+    return server, now
 
 
 def _follow(  # noqa: PLR0913  # what is followed, and who is told
@@ -258,7 +278,7 @@ def _write_end(
         notices.say(f"how the run ended could not be written down: {error}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Begun:
     """An agent that runs, and what it was asked for in the end."""
 
@@ -272,7 +292,10 @@ class _Begun:
 def _begin(
     attempt: Attempt, agent: AgentRequest, memory: Memory | None, plan: LaunchPlan
 ) -> _Begun:
-    """Start the agent and do its handshake; start it again without a flag that it died of."""
+    """Start the agent and do its handshake.
+
+    It is started again without a flag that it died of, or as the version that it says it is.
+    """
     while True:
         process = spawn(_spawn_request(attempt, memory, plan))
         with contextlib.ExitStack() as failed:
@@ -286,11 +309,16 @@ def _begin(
             except AgentFailed as error:
                 agent = without_unknown(attempt, agent, error)
             else:
-                failed.pop_all()
-                return _Begun(
-                    agent=agent, plan=plan, process=process, channel=channel, confirmed=confirmed
-                )
+                found = as_it_says(attempt, agent, confirmed)
+                if found == agent:
+                    failed.pop_all()
+                    return _Begun(agent, plan, process, channel, confirmed)
+                agent = found
+        files = plan.files
         agent, plan, _ = plan_launch(attempt, agent, memory)
+        if plan.files != files:  # which are in place by now
+            message = f"{' '.join(agent.command)} was another version when it started; launch again"
+            raise AgentFailed(message)
 
 
 def _furnish(attempt: Attempt) -> None:

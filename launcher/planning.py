@@ -60,13 +60,36 @@ def plan_launch(
     """Ask the provider for its plan; a pre-flight that it wants first is run and answered.
 
     A pre-flight that dies of a flag of amux's own is run without it, and so is the agent: the
-    request that is returned says which flags those are.
+    request that is returned says which flags those are. One that says it is another version than
+    was asked is planned anew, as that version.
     """
     while True:
         try:
-            return (agent, *_plan_known(attempt, agent, memory))
+            plan, confirmed = _plan_known(attempt, agent, memory)
         except AgentFailed as error:
             agent = without_unknown(attempt, agent, error)
+            continue
+        found = as_it_says(attempt, agent, confirmed)
+        if found == agent:
+            return agent, plan, confirmed
+        agent = found
+
+
+def as_it_says(attempt: Attempt, agent: AgentRequest, confirmed: Confirmed) -> AgentRequest:
+    """Return the request for the version that the agent itself says it is.
+
+    Raises AgentFailed where it says another one each time.
+    """
+    if confirmed.version in ("", agent.version):
+        return agent
+    if agent.version != attempt.subject.version:
+        message = (
+            f"{' '.join(agent.command)} is another version each time that it is started: "
+            f"{attempt.subject.version}, {agent.version}, {confirmed.version}; name the agent "
+            "itself with --executable"
+        )
+        raise AgentFailed(message)
+    return replace(agent, version=confirmed.version)
 
 
 def without_unknown(attempt: Attempt, agent: AgentRequest, error: AgentFailed) -> AgentRequest:
@@ -179,6 +202,7 @@ def together(before: Confirmed, now: Confirmed) -> Confirmed:
         instructions=now.instructions or before.instructions,
         native_id=now.native_id or before.native_id,
         warnings=(*before.warnings, *now.warnings),
+        version=now.version or before.version,
     )
 
 

@@ -111,6 +111,7 @@ def _confirmed(value: object) -> Confirmed | None:
             instructions=fields["instructions"],
             native_id=fields["native_id"],
             warnings=tuple(fields["warnings"]),
+            version=fields["version"],
         )
     except (TypeError, ValueError, KeyError):
         return None

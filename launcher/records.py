@@ -55,6 +55,7 @@ def running(
     return replace(
         record,
         state=State.RUNNING,
+        agent_version=report.agent_version,
         native_id=report.native_id or "",
         instructions=instructions,
         instructions_digest=digest(instructions) if instructions else "",

@@ -99,6 +99,7 @@ def established(  # noqa: PLR0913  # what each step came to, each by its own nam
     plan: LaunchPlan,
     confirmed: Confirmed,
     *,
+    version: str,
     seen: tuple[Sighting, ...] = (),
 ) -> LaunchReport:
     """Return the report of a launch from what each of its steps came to."""
@@ -121,7 +122,7 @@ def established(  # noqa: PLR0913  # what each step came to, each by its own nam
     return LaunchReport(
         session=attempt.record.id,
         provider=subject.provider.name,
-        agent_version=subject.version,
+        agent_version=version,
         mode=str(attempt.request.mode),
         resumed=subject.resume is not None,
         native_id=confirmed.native_id or plan.native_id or attempt.record.native_id or None,

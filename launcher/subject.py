@@ -7,13 +7,14 @@ import os
 import pwd
 from dataclasses import dataclass
 from types import NoneType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from launcher.agents import VersionCache, find_agent
+from launcher.agents import find_agent
 from launcher.checkedrequest import check_values
 from launcher.environment import RelocatedHome, base_environment
-from launcher.errors import AgentNotFound, BadRequest
+from launcher.errors import BadRequest
 from launcher.foreign import held
+from launcher.versions import VersionCache, ask_version
 from providers.base import NativeResume
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from launcher.sessions import SessionRecord, SessionStore
     from materializer.values import Identity
     from providers.base import Provider
-
-VERSION_SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +88,7 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
         printed = VersionCache(host.versions).output(
             command,
             None if identity is None else identity.uid,
-            functools.partial(_ask_version, identity=identity, environment=environment),
+            functools.partial(ask_version, identity=identity, environment=environment, cwd=cwd),
         )
     resume = native
     if resume is None and stored is not None:
@@ -212,21 +211,3 @@ def _check(request: LaunchRequest, stored: SessionRecord | None, provider: Provi
         wrong = f"session {stored.id} has its Principal for good; leave --principal out"
     if wrong is not None:
         raise BadRequest(wrong)
-
-
-def _ask_version(
-    argv: tuple[str, ...], identity: Identity | None, environment: Mapping[str, str]
-) -> str:
-    """Try the agent as the target: run `--version` in a home of nobody's, where it can't write."""
-    from materializer.trial import run as run_trial  # noqa: PLC0415
-
-    environment = {**environment, "HOME": "/nonexistent"}
-    trial = run_trial(argv, identity=identity, environment=environment, deadline=VERSION_SECONDS)
-    if trial.status == 0:
-        return (trial.stdout + trial.stderr).decode(errors="replace")
-    who = f"user {identity.user}" if identity else "your account"
-    message = (
-        f"`{' '.join(argv)}` cannot be run by {who} ({trial.reason}); an agent below somebody's "
-        "private home must be installed where the target can read it, such as /usr/local"
-    )
-    raise AgentNotFound(message)

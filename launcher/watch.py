@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from launcher.errors import ChannelError, LaunchError
+from launcher.errors import AgentFailed, ChannelError, LaunchError
 from launcher.foreign import held
-from providers.base import Confirmed, Evidence
+from providers.base import VERSION, Confirmed, Evidence
 from providers.errors import ProviderError
 from providers.sighting import Sighting
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Watcher:
     """Passes each message to the provider; what it shows is told once.
 
-    `told` hears what is new, `noticed` a sighting, `refused`, once, what contradicts the launch.
+    `told` hears what is new, `noticed` a sighting, `refused`, once, what contradicts the launch:
+    also a version that is not the one in `known`.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class Watcher:
         refused: Callable[[str], None],
         noticed: Callable[[tuple[Sighting, ...]], None],
     ) -> None:
+        self._version = {one.observed for one in known if one.control == VERSION}
         self._provider = provider
         self._known: set[Evidence | Sighting] = set(known)
         self._noticed = noticed
@@ -43,6 +45,7 @@ class Watcher:
             return
         try:
             found = held(self._provider.observe, tuple)(message)
+            self._check_version(found)
             fresh = tuple(one for one in found if one not in self._known)
             if fresh:
                 self._known.update(fresh)
@@ -56,3 +59,14 @@ class Watcher:
             self._over = True
             self._refused(str(error))
             raise ChannelError(str(error)) from error
+
+    def _check_version(self, found: tuple[Evidence | Sighting, ...]) -> None:
+        """Raise AgentFailed where the agent says that it is another version than was launched."""
+        said = {one.observed for one in found if one.control == VERSION}
+        if self._version and said - self._version:
+            message = (
+                f"the agent says that it is {' '.join(said)}, and the launch asked and planned for "
+                f"{' '.join(self._version)}; launch it again, or name the agent itself with "
+                "--executable"
+            )
+            raise AgentFailed(message)

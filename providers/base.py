@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from providers.sighting import Sighting, TranscriptPart, Transcripts
 
 JsonObject: TypeAlias = dict[str, Any]
+VERSION = "version"
+"""The control whose evidence is the version that the agent itself says that it is."""
 MAX_FACT_BYTES = 1024 * 1024
 """How much of a file is read for a provider; one of this size or more may be longer."""
 
@@ -155,13 +157,15 @@ class Confirmed:
     """What a conversation with the agent established.
 
     `instructions` is the merged text that the session freezes, `native_id` the agent's own id
-    of the conversation, where it has one by now.
+    of the conversation, where it has one by now. `version` is what the agent itself says that it
+    is, where it does: a launcher that asked another one plans anew.
     """
 
     evidence: tuple[Evidence, ...] = ()
     instructions: str | None = None
     native_id: str | None = None
     warnings: tuple[str, ...] = ()
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

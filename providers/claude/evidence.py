@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from providers.base import Evidence
+from providers.base import VERSION, Evidence
 from providers.claude.settings import OFF, SWITCH
 from providers.claude.tools import PREFIX, SERVER
 from providers.errors import NotConfirmed, RequestRefused, ToolsNotLoaded
@@ -22,6 +22,8 @@ SETTINGS_DEADLINE: Final = 30.0
 TOOLS_DEADLINE: Final = 15.0
 SETTINGS_ID: Final = "amux-settings"
 TOOLS_ID: Final = "amux-tools"
+VERSION_ID: Final = "amux-version"
+SAID: Final = "claude_code_version"
 AUTO_MEMORY: Final = "auto memory"
 TOOLS: Final = "memory tools"
 CONNECTED: Final = "connected"
@@ -108,6 +110,15 @@ def tools_allowed(channel: Channel, *, resumed: bool) -> tuple[Evidence, tuple[s
     raise ToolsNotLoaded(f"{message}; see the launch's own options and managed settings")
 
 
+def version(channel: Channel) -> str:
+    """Return the version that a pre-flight's Claude says that it is; empty where it does not."""
+    try:
+        answer = ask(channel, "initialize", VERSION_ID, deadline=SETTINGS_DEADLINE)
+    except RequestRefused:
+        return ""
+    return str(answer.get(SAID) or "")
+
+
 def initial(message: JsonObject) -> tuple[Evidence | Sighting, ...]:
     """Read the `init` event; raise NotConfirmed if it names an auto memory folder.
 
@@ -126,8 +137,11 @@ def initial(message: JsonObject) -> tuple[Evidence | Sighting, ...]:
         if str(name).startswith(f"{PREFIX}__")
     ]
     count = Evidence(control="memory tools offered", observed=str(len(mine)), source="init tools")
+    said = message.get(SAID)
+    known = (Evidence(control=VERSION, observed=str(said), source=f"init {SAID}"),) if said else ()
+    found = (absent, server, count, *known)
     if mine or server.observed == PENDING:
-        return (absent, server, count)
+        return found
     none = Sighting(
         control=MEMORY_TOOLS,
         observed="none offered",
@@ -135,7 +149,7 @@ def initial(message: JsonObject) -> tuple[Evidence | Sighting, ...]:
         contradicts="Claude offers none of the memory tools in this conversation: its server "
         f"{SERVER} is {server.observed}",
     )
-    return (absent, server, count, none)
+    return (*found, none)
 
 
 def _response(message: JsonObject, request_id: str) -> JsonObject | None:

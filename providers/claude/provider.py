@@ -103,7 +103,9 @@ class ClaudeProvider(Provider):
         tools_seen, lacking = offered.tools(channel, request, answer, seen)
         reached, unreached = subagents.reached(request, answer, asked_before=True)
         return Confirmed(
-            evidence=(off, tools_seen, reached), warnings=(*warnings, *lacking, *unreached)
+            evidence=(off, tools_seen, reached),
+            warnings=(*warnings, *lacking, *unreached),
+            version=evidence.version(channel),
         )
 
     def control(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from launcher.agents import AgentCommand, VersionCache, find_agent, version_in
+from launcher.agents import AgentCommand, find_agent, version_in
 from launcher.errors import AgentNotFound
+from launcher.versions import VersionCache, ask_version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +78,7 @@ def test_a_given_file_that_cannot_be_executed_is_refused(tmp_path: Path) -> None
 
 
 def test_a_version_is_asked_once_for_a_file_and_again_when_it_changes(tmp_path: Path) -> None:
-    agent = executable(tmp_path / "agent", "one")
+    agent = executable(tmp_path / "node_modules" / "agent" / "cli.js", "one")
     command = AgentCommand(argv=(sys.executable, str(agent)), folders=())
     cache = VersionCache(tmp_path / "cache" / "versions.json")
     asked: list[tuple[str, ...]] = []
@@ -117,3 +118,46 @@ def test_a_damaged_cache_is_an_empty_one(tmp_path: Path, damage: str) -> None:
 )
 def test_the_version_is_the_first_dotted_number(printed: str, version: str | None) -> None:
     assert version_in(printed) == version
+
+
+def test_a_file_that_may_stand_for_many_programs_is_asked_each_time(tmp_path: Path) -> None:
+    manager = executable(tmp_path / "manager", "#!/bin/sh\n")
+    (tmp_path / "agent").symlink_to(manager)
+    wrapper = executable(tmp_path / "node_modules" / ".bin" / "agent", "#!/bin/sh\n")
+    cache = VersionCache(tmp_path / "versions.json")
+    for program in (tmp_path / "agent", wrapper):
+        command = AgentCommand(argv=(str(program),), folders=())
+        answers = iter(("agent 1.0.0", "agent 2.0.0"))
+        printed = [cache.output(command, None, lambda _, a=answers: next(a)) for _ in range(2)]  # type: ignore[misc]
+        assert printed == ["agent 1.0.0", "agent 2.0.0"]
+
+
+def test_two_names_of_one_package_are_two_agents(tmp_path: Path) -> None:
+    program = executable(tmp_path / "node_modules" / "both" / "cli.js", "#!/bin/sh\n")
+    cache = VersionCache(tmp_path / "versions.json")
+    for name in ("one", "two"):
+        (tmp_path / name).symlink_to(program)
+        command = AgentCommand(argv=(str(tmp_path / name),), folders=())
+        assert cache.output(command, None, lambda _, n=name: n) == name  # type: ignore[misc]
+
+
+def test_a_version_is_asked_in_the_launchs_folder_and_home_without_secrets(tmp_path: Path) -> None:
+    text = 'env; echo "in $PWD"; touch "$HOME/left"\n'
+    agent = executable(tmp_path / "agent", f"#!/bin/sh\n{text}")
+    (home := tmp_path / "home").mkdir()
+    environment = {"HOME": str(home), "MANAGER_DIR": "/m", "X_API_KEY": "k", "GITHUB_TOKEN": "t"}
+    printed = ask_version(
+        (str(agent),), identity=None, environment=environment, cwd=str(tmp_path)
+    ).splitlines()
+    assert {f"HOME={home}", "MANAGER_DIR=/m", f"in {tmp_path}"} <= set(printed)
+    assert not any("_KEY" in line or "_TOKEN" in line for line in printed)
+
+
+def test_a_home_that_is_not_there_yet_is_not_made_by_the_question(tmp_path: Path) -> None:
+    agent = executable(tmp_path / "agent", '#!/bin/sh\nmkdir -p "$HOME/.agent"; echo "$HOME"\n')
+    home = tmp_path / "later"
+    printed = ask_version(
+        (str(agent),), identity=None, environment={"HOME": str(home)}, cwd=str(tmp_path)
+    )
+    assert not home.exists()
+    assert not os.path.lexists(printed.strip())

@@ -8,7 +8,7 @@ import pytest
 
 from launcher.errors import ChannelError
 from launcher.watch import Watcher
-from providers.base import Confirmed, Evidence
+from providers.base import VERSION, Confirmed, Evidence
 from providers.claude import ClaudeProvider
 
 if TYPE_CHECKING:
@@ -57,3 +57,15 @@ def test_a_conversation_without_a_memory_tool_is_noticed_once_and_goes_on() -> N
     assert (none.control, none.observed) == ("memory tools", "none offered")
     assert "none of the memory tools in this conversation" in none.contradicts
     assert refused == []
+
+
+def test_an_agent_that_says_it_is_another_version_than_was_launched_is_refused() -> None:
+    refused: list[str] = []
+    known = Evidence(control=VERSION, observed="2.1.197", source="asked")
+    watcher = Watcher(ClaudeProvider(), (known,), lambda _: None, refused.append, lambda _: None)
+    watcher({**INIT, "claude_code_version": "2.1.197"})
+    assert refused == []
+    with pytest.raises(ChannelError, match=r"says that it is 2\.1\.332"):
+        watcher({**INIT, "claude_code_version": "2.1.332"})
+    (reason,) = refused
+    assert "planned for 2.1.197" in reason

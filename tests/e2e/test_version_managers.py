@@ -1,0 +1,87 @@
+"""What a version manager puts on PATH: one file for many programs and versions."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS, pinned
+from fixtures.stages import staged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fixtures.stages import Stage
+    from launcher.host import Host
+
+pytestmark = pytest.mark.agents
+
+PROMPTS = {"claude": ("-p", "hi"), "codex": ("exec", "--skip-git-repo-check", "hi")}
+
+
+def shim(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(("#!/bin/sh", *lines, "")))
+    path.chmod(0o755)
+    return path
+
+
+def launched(stage: Stage, program: Path) -> tuple[str, str]:
+    """Return the version in the report, and the one that the model's request names."""
+    tail = (*stage.options, *PROMPTS[stage.provider])
+    done, turn = stage.amux(
+        "launch", stage.provider, "--json", "--executable", str(program), "--", *tail
+    )
+    events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    (report,) = [one["report"] for one in events if one["event"] == "launched"]
+    assert turn is not None
+    return report["agent_version"], turn.headers["user-agent"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "versions"), [("claude", CLAUDE_VERSIONS), ("codex", CODEX_VERSIONS)]
+)
+def test_what_a_shim_starts_today_is_what_is_asked_and_reported(
+    tmp_path: Path, host: Host, agent: str, versions: tuple[str, str]
+) -> None:
+    chosen = tmp_path / "chosen"
+    program = shim(tmp_path / agent, f'exec "$(cat {chosen})" "$@"')
+    with staged(tmp_path / "stage", host, agent, versions[0]) as stage:
+        for version in (*versions, versions[0]):
+            chosen.write_text(str(pinned(agent, version).executable))
+            reported, sent = launched(stage, program)
+            assert reported == version
+            assert version in sent
+
+
+def test_one_program_under_two_names_is_two_agents(tmp_path: Path, host: Host) -> None:
+    versions = {"claude": CLAUDE_VERSIONS[1], "codex": CODEX_VERSIONS[1]}
+    cases = [
+        f'{name}) exec {pinned(name, one).executable} "$@";;' for name, one in versions.items()
+    ]
+    manager = shim(tmp_path / "manager", 'case "$(basename "$0")" in', *cases, "esac")
+    for name, version in versions.items():
+        (tmp_path / name).symlink_to(manager)
+        with staged(tmp_path / f"stage-{name}", host, name, version) as stage:
+            assert launched(stage, tmp_path / name)[0] == version
+
+
+def test_a_shim_that_needs_the_users_home_and_folder_is_asked_in_them(
+    tmp_path: Path, host: Host
+) -> None:
+    with staged(tmp_path / "stage", host, "claude", CLAUDE_VERSIONS[1]) as stage:
+        (stage.cwd / "chosen").write_text("claude")
+        (stage.home / "claude").symlink_to(stage.executable)
+        program = shim(tmp_path / "claude", 'exec "$HOME/$(cat chosen)" "$@"')
+        assert launched(stage, program)[0] == CLAUDE_VERSIONS[1]
+
+
+def test_a_claude_whose_banner_names_another_version_is_planned_as_what_it_is(
+    tmp_path: Path, host: Host
+) -> None:
+    real = pinned("claude", "2.1.332").executable
+    banner = 'if [ "$1" = --version ]; then echo "2.1.197 (Claude Code)"; exit; fi'
+    program = shim(tmp_path / "claude", banner, f'exec {real} "$@"')
+    with staged(tmp_path / "stage", host, "claude", "2.1.332") as stage:
+        assert launched(stage, program)[0] == "2.1.332"
