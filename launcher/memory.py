@@ -60,6 +60,13 @@ class Memory:
 def bind(subject: Subject, request: LaunchRequest, host: Host, *, launch: str) -> Lease | Unbound:
     """Resolve the binding: from the Hub for a fresh session, from the record for a resumed one."""
     capabilities = subject.provider.capabilities
+    if subject.foreign == "":
+        return Unbound(
+            "which conversation goes on is picked on the agent's screen, so amux cannot know "
+            "whether it is one of its own; it is resumed as it is, without memory: `amux resume "
+            "SESSION` continues one with memory",
+            warning=True,
+        )
     if subject.foreign is not None:
         return Unbound(
             f"native conversation {subject.foreign} has no record of amux; it is resumed as it is, "

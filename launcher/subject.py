@@ -5,17 +5,19 @@ from __future__ import annotations
 import functools
 import os
 import pwd
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import NoneType
 from typing import TYPE_CHECKING
 
 from launcher.agents import find_agent
 from launcher.checkedrequest import check_values
+from launcher.continued import continued, recorded
 from launcher.environment import RelocatedHome, base_environment
 from launcher.errors import BadRequest
+from launcher.folders import entered, here, plain
 from launcher.foreign import held
 from launcher.versions import VersionCache, ask_version
-from providers.base import NativeResume
+from providers.base import AgentRequest, NativeResume
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,20 +68,15 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
     user = request.user or (stored.user if stored else "") or None
     identity = None if user is None else _target(user)
     private = str(request.private_home or (stored.private_home if stored else ""))
-    home = private or (identity.home if identity else request.environment.get("HOME", ""))
-    if not home:
-        message = "HOME is not set, and the agents keep their files there: set HOME"
-        if os.environ.get("HOME"):
-            message = "LaunchRequest.environment has no HOME; pass dict(os.environ)"
-        raise BadRequest(message)
+    home = _home(request, identity, private)
     command, arguments = _command(request, provider)
-    cwd = str(request.cwd or (stored.cwd if stored else "") or (home if user else _here()))
-    if cwd != home:  # which may have to be made first
-        _check_folder(cwd, identity)
+    cwd = str(request.cwd or (stored.cwd if stored else "") or (home if user else here()))
+    # A home may have to be made first.
+    cwd = os.path.realpath(cwd) if cwd == home else entered(cwd, identity)
     environment = base_environment(
-        request.environment,
+        {**request.environment, "HOME": home},
         cwd=cwd,
-        home=_relocated(request, identity, private),
+        home=_relocated(request, identity, home if identity or private else None),
         pass_names=request.pass_names,
         folders=command.folders,
     )
@@ -90,6 +87,19 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
             None if identity is None else identity.uid,
             functools.partial(ask_version, identity=identity, environment=environment, cwd=cwd),
         )
+    version = held(provider.version, str)(printed)
+    if native is not None and stored is None:
+        known = AgentRequest(
+            command=command.argv,
+            version=version,
+            arguments=arguments,
+            mode=request.mode,
+            cwd=cwd,
+            home=home,
+            environment=environment,
+        )
+        native = continued(provider, known, native, identity)
+        stored = None if native is None else _own_record(sessions, provider, native, user, private)
     resume = native
     if resume is None and stored is not None:
         if not stored.native_id:
@@ -99,7 +109,7 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
     return Subject(
         provider=provider,
         command=command,
-        version=held(provider.version, str)(printed),
+        version=version,
         identity=identity,
         home=home,
         cwd=cwd,
@@ -109,6 +119,30 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
         resume=resume,
         foreign=native.native_id if native is not None and stored is None else None,
     )
+
+
+def _own_record(
+    sessions: SessionStore,
+    provider: Provider,
+    native: NativeResume,
+    user: str | None,
+    private: str,
+) -> SessionRecord | None:
+    """Return the record of a conversation in this home; one of another home is not this one's."""
+    found = recorded(sessions, provider, native)
+    if found is None or (found.user, found.private_home) != (user or "", private):
+        return None
+    return found
+
+
+def _home(request: LaunchRequest, identity: Identity | None, private: str) -> str:
+    home = private or (identity.home if identity else request.environment.get("HOME", ""))
+    if not home:
+        message = "HOME is not set, and the agents keep their files there: set HOME"
+        if os.environ.get("HOME"):
+            message = "LaunchRequest.environment has no HOME; pass dict(os.environ)"
+        raise BadRequest(message)
+    return plain(home)
 
 
 def _command(request: LaunchRequest, provider: Provider) -> tuple[AgentCommand, tuple[str, ...]]:
@@ -135,16 +169,16 @@ def _target(user: str) -> Identity:
 
 
 def _relocated(
-    request: LaunchRequest, identity: Identity | None, private: str
+    request: LaunchRequest, identity: Identity | None, home: str | None
 ) -> RelocatedHome | None:
     """Return the home that the agent gets instead of the caller's own."""
-    if identity is not None:
-        return RelocatedHome.of(identity)
-    if not private:
+    if home is None:
         return None
+    if identity is not None:
+        return replace(RelocatedHome.of(identity), home=home)
     account = pwd.getpwuid(os.geteuid())
     return RelocatedHome(
-        home=private,
+        home=home,
         user=account.pw_name,
         shell=account.pw_shell,
         path=request.environment.get("PATH"),
@@ -158,36 +192,6 @@ def _without_conversation(stored: SessionRecord) -> str:
         f"ran, but {stored.provider} in {stored.mode} mode gave amux no id of its conversation, so "
         "only the agent's own resume can continue it (without memory)"
     )
-
-
-def _here() -> str:
-    try:
-        return os.getcwd()  # noqa: PTH109  # a string is wanted
-    except FileNotFoundError as error:
-        message = "the current folder was deleted; name another one to start the agent in (cwd)"
-        raise BadRequest(message) from error
-
-
-def _check_folder(cwd: str, identity: Identity | None) -> None:
-    """Refuse a folder that the agent could not start in."""
-    wrong = ""
-    if not os.path.isabs(cwd):  # noqa: PTH117  # a string is wanted
-        wrong = "is not an absolute path"
-    elif identity is not None:
-        from materializer.trial import run as run_trial  # noqa: PLC0415
-
-        trial = run_trial(("/bin/true",), identity=identity, environment={}, cwd=cwd)
-        said = trial.stderr.decode(errors="replace").strip()
-        start = f"amux: {cwd}: "
-        if said.startswith(start):
-            wrong = f"cannot be entered by user {identity.user} ({said.removeprefix(start)})"
-    elif not os.path.isdir(cwd):  # noqa: PTH112  # same
-        wrong = "is not there" if not os.path.lexists(cwd) else "is no folder"
-    elif not os.access(cwd, os.X_OK):
-        wrong = "cannot be entered by your account"
-    if wrong:
-        message = f"the folder {cwd} {wrong}; name another one to start the agent in (cwd)"
-        raise BadRequest(message)
 
 
 def _check(request: LaunchRequest, stored: SessionRecord | None, provider: Provider) -> None:

@@ -83,10 +83,17 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeResume:
-    """Which native conversation to continue, and whether as a fork of it."""
+    """Which native conversation to continue, and whether as a fork of it.
+
+    `native_id` is empty where nobody can know it before: a person picks it on the screen.
+    `aliases` are further names that it may have been recorded under, `place` the file that holds
+    it, where that is how the agent is told.
+    """
 
     native_id: str
     fork: bool = False
+    aliases: tuple[str, ...] = ()
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,6 +307,17 @@ class Provider(ABC):
         """Find a resume or fork of a native conversation among the agent's own arguments."""
         del arguments
         return None
+
+    def continued(
+        self, request: AgentRequest, named: NativeResume, facts: Facts
+    ) -> NativeResume | tuple[str, ...] | None:
+        """Say which conversation the arguments continue, where they do not name it by its id.
+
+        `named` is what `native_resume` found. Return paths to have them read first (as facts are
+        named): the next call has them. None: there is no such conversation, so a new one begins.
+        """
+        del request, facts
+        return named
 
     @abstractmethod
     def plan(

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Final
 from providers.base import MAX_FACT_BYTES, Mode
 from providers.errors import BadArguments, require_utf8
 from providers.pi import arguments as argv
+from providers.pi.version import Release
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from providers.base import AgentRequest, Facts
-    from providers.pi.version import Release
-
 NAME: Final = "APPEND_SYSTEM.md"
 SEGMENT_BYTES: Final = 255
 
@@ -43,8 +42,7 @@ def questions(request: AgentRequest, items: tuple[argv.Item, ...]) -> Iterator[s
             yield posixpath.join(request.cwd, value)
     yield posixpath.join(request.cwd, ".pi", NAME)
     yield posixpath.join(folder, NAME)
-    yield posixpath.join(folder, "trust.json")
-    yield posixpath.join(folder, "settings.json")
+    yield from settings_files(request)
     yield posixpath.join(folder, "bin", "amux")
 
 
@@ -99,6 +97,35 @@ def cannot_be_file(value: str) -> bool:
         len(segment.encode("utf-8", "surrogateescape")) > SEGMENT_BYTES
         for segment in value.split("/")
     )
+
+
+def settings_files(request: AgentRequest) -> tuple[str, ...]:
+    """Name the files that settings come from, and Pi's decisions about folders."""
+    folder = agent_folder(request)
+    return (
+        posixpath.join(folder, "settings.json"),
+        posixpath.join(request.cwd, ".pi", "settings.json"),
+        posixpath.join(folder, "trust.json"),
+    )
+
+
+def settings(
+    request: AgentRequest, items: tuple[argv.Item, ...], facts: Facts
+) -> tuple[Mapping[str, object], ...]:
+    """Return the user's settings, and the project's where Pi loads them; the latter win."""
+    user, project, _ = settings_files(request)
+    found = [_json(facts.files.get(user))]
+    if loads_project(request, items, facts):
+        found.append(_json(facts.files.get(project)))
+    return tuple(found)
+
+
+def loads_project(request: AgentRequest, items: tuple[argv.Item, ...], facts: Facts) -> bool:
+    """Say whether Pi loads the project's own files, or may: on its screen it can still ask."""
+    if not Release.of(request.version).asks_trust:
+        return True
+    trusted = _trusted(request, items, facts)
+    return trusted is True or (trusted is None and request.mode is Mode.TERMINAL)
 
 
 def _trusted(request: AgentRequest, items: tuple[argv.Item, ...], facts: Facts) -> bool | None:

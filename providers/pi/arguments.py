@@ -48,9 +48,9 @@ _VALUED: Final = (
 VALUED: Final = frozenset(_VALUED.split())
 COMMANDS: Final = frozenset(["install", "remove", "uninstall", "update", "list", "config", "auth"])
 CONVERSATION: Final = (SESSION, SESSION_ID, FORK, CONTINUE, RESUME)
-UNNAMED: Final = "(one that Pi picks)"
-"""What stands for the id of a conversation that the arguments don't name."""
-_SESSION_FILE: Final = re.compile(r"_([0-9a-fA-F-]{36})\.jsonl\Z")
+LATEST: Final = "(the latest one)"
+"""What stands for the id of a conversation that only its files tell."""
+_SESSION_FILE: Final = re.compile(r"\A[0-9TZ-]+_(.+)\.jsonl\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +113,30 @@ def refuse_subcommand(arguments: tuple[str, ...]) -> None:
 
 
 def native_resume(items: tuple[Item, ...]) -> NativeResume | None:
-    """Find the conversation that the arguments continue; UNNAMED where Pi picks it."""
-    for item in items:
-        if item.name == FORK:
-            return NativeResume(native_id=conversation(item.value or UNNAMED), fork=True)
-        if item.name in {SESSION, SESSION_ID}:
-            return NativeResume(native_id=conversation(item.value or UNNAMED))
-    if given(items, CONTINUE, RESUME):
-        return NativeResume(native_id=UNNAMED)
+    """Find the conversation that the arguments continue.
+
+    Its id is LATEST where Pi takes the latest, and empty where a person picks one on the screen.
+    """
+    found = deciding(items)
+    if found is None:
+        return None
+    if found.name == RESUME:
+        return NativeResume(native_id="")
+    if found.value is None:
+        return NativeResume(native_id=LATEST)
+    name = posixpath.basename(found.value)
+    place = found.value if found.value != name or name.endswith(".jsonl") else ""
+    return NativeResume(native_id=conversation(found.value), fork=found.name == FORK, place=place)
+
+
+def deciding(items: tuple[Item, ...]) -> Item | None:
+    """Return the option that names the conversation; Pi looks at them in this order."""
+    if given(items, NO_SESSION):
+        return None
+    for name in (FORK, SESSION, RESUME, CONTINUE, SESSION_ID):
+        found = [one for one in items if one.name == name]
+        if found and (found[-1].value is not None or name in {RESUME, CONTINUE}):
+            return found[-1]
     return None
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from providers.base import Mode
 from providers.pi import arguments as argv
-from providers.pi.append import agent_folder
+from providers.pi import sessions
 
 if TYPE_CHECKING:
-    from providers.base import AgentRequest
+    from providers.base import AgentRequest, NativeResume
     from providers.pi.version import Release
 
 UNNAMED_FORK = "this version of Pi does not tell a fork's id here, so amux cannot resume the fork"
@@ -37,14 +36,16 @@ def choose(
     """
     found = argv.native_resume(items)
     if found is not None and not (bound and request.resume is not None):
-        known = None if found.fork or found.native_id == argv.UNNAMED else found.native_id
-        return Conversation(items=items, native_id=known)
+        known = None if found.fork or found.native_id == argv.LATEST else found.native_id
+        if not bound or known:
+            return Conversation(items=items, native_id=known)
+        items = argv.without(items, argv.CONTINUE)  # there is none, so a new one begins
     if request.resume is not None:
         kept = argv.without(items, *argv.CONVERSATION)
         if not request.resume.fork:
-            words = (argv.SESSION, request.resume.native_id)
+            words = (argv.SESSION, request.resume.place or request.resume.native_id)
             return Conversation(items=kept, words=words, native_id=request.resume.native_id)
-        return _fork(request, kept, release)
+        return _fork(request, request.resume, kept, release)
     if argv.given(items, argv.NO_SESSION) or request.mode is Mode.STREAM or not request.fresh_id:
         return Conversation(items=items)
     if release.names_session:
@@ -54,8 +55,10 @@ def choose(
     return Conversation(items=items, words=(argv.SESSION, path), native_id=path)
 
 
-def _fork(request: AgentRequest, kept: tuple[argv.Item, ...], release: Release) -> Conversation:
-    words: tuple[str, ...] = (argv.FORK, request.resume.native_id if request.resume else "")
+def _fork(
+    request: AgentRequest, resume: NativeResume, kept: tuple[argv.Item, ...], release: Release
+) -> Conversation:
+    words: tuple[str, ...] = (argv.FORK, resume.place or resume.native_id)
     if request.mode is Mode.STREAM:
         return Conversation(items=kept, words=words)
     if release.names_session and request.fresh_id:
@@ -66,9 +69,5 @@ def _fork(request: AgentRequest, kept: tuple[argv.Item, ...], release: Release) 
 
 def _session_file(request: AgentRequest, items: tuple[argv.Item, ...]) -> str:
     """Return a path for a new session where Pi itself would look for it."""
-    given = argv.values(items, argv.SESSION_DIR)
-    folder = given[-1] if given else request.environment.get("PI_CODING_AGENT_SESSION_DIR")
-    if not folder:
-        encoded = re.sub(r"[/\\:]", "-", re.sub(r"\A[/\\]", "", request.cwd))
-        folder = posixpath.join(agent_folder(request), "sessions", f"--{encoded}--")
-    return posixpath.join(request.cwd, folder, f"{request.fresh_id}.jsonl")
+    folder = sessions.chosen_folder(request, items) or sessions.usual_folder(request)
+    return posixpath.join(folder, f"{request.fresh_id}.jsonl")

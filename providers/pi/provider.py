@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from materializer.values import PlannedFile
 from providers.base import (
@@ -24,9 +24,12 @@ from providers.base import (
     Tools,
 )
 from providers.errors import BadArguments, RequestRefused
-from providers.pi import append, conversation, extensions
+from providers.pi import append, conversation, extensions, sessions, transcript
 from providers.pi import arguments as argv
 from providers.pi.version import SUPPORT, Release
+
+if TYPE_CHECKING:
+    from providers.sighting import Sighting, TranscriptPart, Transcripts
 
 ARGUMENT_BYTES: Final = 131_071
 ANSWER_DEADLINE: Final = 30.0
@@ -57,6 +60,14 @@ class PiProvider(Provider):
     def native_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
         """Find --session, --session-id, --fork, --continue and --resume."""
         return argv.native_resume(argv.parse(arguments))
+
+    def continued(
+        self, request: AgentRequest, named: NativeResume, facts: Facts
+    ) -> NativeResume | tuple[str, ...] | None:
+        """Find the session file that the arguments mean, and the id in its header."""
+        del named
+        items = argv.parse(request.arguments)
+        return sessions.continued(request, items, facts, Release.of(request.version))
 
     def plan(
         self,
@@ -98,6 +109,14 @@ class PiProvider(Provider):
             ),
         )
 
+    def transcripts(self, request: AgentRequest, native_id: str) -> Transcripts | None:
+        """Name the session's file."""
+        return transcript.place(request, native_id)
+
+    def sightings(self, part: TranscriptPart) -> tuple[Sighting, ...]:
+        """Read the prompt as Pi composed it, and what extensions put in."""
+        return transcript.sightings(part)
+
     def control(
         self, channel: Channel, request: AgentRequest, grant: Grant | None, plan: LaunchPlan
     ) -> Confirmed:
@@ -108,7 +127,8 @@ class PiProvider(Provider):
         found: tuple[Evidence, ...] = ()
         warnings: tuple[str, ...] = ()
         if grant is not None:
-            found, warnings = _extensions(_ask(channel, "get_commands").get("commands"))
+            commands = _ask(channel, "get_commands").get("commands")
+            found, warnings = extensions.loaded(commands, plan)
         return Confirmed(
             evidence=found,
             instructions=plan.instructions,
@@ -181,24 +201,3 @@ def _ask(channel: Channel, command: str) -> JsonObject:
         raise RequestRefused(command, number=0, answer=str(message.get("error")))
     data = message.get("data")
     return data if isinstance(data, dict) else {}
-
-
-def _extensions(commands: object) -> tuple[tuple[Evidence, ...], tuple[str, ...]]:
-    """List what extensions registered; any that is not built in may keep a memory of its own."""
-    places: dict[str, list[str]] = {}
-    for one in commands if isinstance(commands, list) else ():
-        if isinstance(one, dict) and one.get("source") == "extension":
-            info = one.get("sourceInfo")
-            place = str(info.get("path")) if isinstance(info, dict) else str(one.get("path"))
-            places.setdefault(place, []).append(str(one.get("name")))
-    observed = "; ".join(f"{place} ({', '.join(names)})" for place, names in places.items())
-    evidence = Evidence(
-        control="extensions that register commands",
-        observed=observed or "none",
-        source="get_commands",
-    )
-    foreign = [place for place in places if not place.startswith("builtin:")]
-    if not foreign:
-        return (evidence,), ()
-    warning = f"extensions may keep a memory of their own, which amux cannot see: {foreign}"
-    return (evidence,), (warning,)

@@ -159,3 +159,110 @@ def test_a_native_conversation_without_a_record_is_resumed_untouched_and_reporte
     assert any("no record of amux" in text for text in report.warnings)
     assert occurrences(turn, PROTOCOL) == 0
     assert turn.user[0] == "one"
+
+
+def test_a_conversation_of_amuxs_is_bound_again_however_pi_is_told_to_continue_it(
+    stage: Stage, version: str
+) -> None:
+    append_file(stage)
+    report, first = stage.turn()
+    record = stage.record(report.native_id)
+    (file,) = (stage.home / ".pi" / "agent" / "sessions").rglob("*.jsonl")
+    for words in (("--continue",), ("--session", str(file)), ("--session", record.native_id[:-4])):
+        again, turn = stage.turn(*words)
+        assert (again.session, again.binding) == (report.session, "global"), words
+        assert_bound(turn)
+        assert turn.user[0] == first.user[0]
+    node = ("--executable", str(stage.executable))
+    done, printed = stage.amux("launch", "pi", *node, "--", *stage.options, "-c", "-p", "last")
+    assert done.returncode == 0, done.stderr
+    assert "no record" not in done.stderr
+    assert printed is not None
+    assert_bound(printed)
+    assert (printed.user[0], printed.user[-1]) == (first.user[0], "last")
+    forked, turn = stage.turn("--fork", str(file))
+    assert (forked.session != report.session, forked.binding) == (True, "global")
+    assert_bound(turn)
+    del version
+
+
+def test_where_there_is_nothing_to_continue_a_new_conversation_is_bound_and_continued(
+    stage: Stage, version: str
+) -> None:
+    del version
+    node = ("--executable", str(stage.executable))
+    seen = []
+    for prompt in ("one", "two"):
+        done, turn = stage.amux("launch", "pi", *node, "--", *stage.options, "-c", "-p", prompt)
+        assert done.returncode == 0, done.stderr
+        assert "no record" not in done.stderr
+        assert turn is not None
+        assert_bound(turn, PROTOCOL)
+        seen.append(turn.user)
+    assert seen == [("one",), ("one", "two")]
+
+
+REPLACING = """\
+export default function (pi) {
+  pi.on("before_agent_start", async () => ({ systemPrompt: "I AM REPLACED" }));
+}
+"""
+INJECTING = """\
+export default function (pi) {
+  pi.on("before_agent_start", async () => ({
+    message: { customType: "memkit", content: "REMEMBERED TEXT", display: false },
+  }));
+}
+"""
+
+
+@pytest.mark.parametrize("place", ["agent folder", "project settings"])
+def test_an_extension_that_takes_the_protocol_out_is_warned_of_in_rpc_mode_too(
+    stage: Stage, version: str, place: str
+) -> None:
+    del version
+    code = stage.home / ".pi" / "agent" / "extensions" / "kit.ts"
+    if place == "project settings":
+        code = stage.cwd / "kit.ts"
+        settings = stage.cwd / ".pi" / "settings.json"
+        settings.parent.mkdir()
+        settings.write_text(json.dumps({"extensions": [str(code)]}))
+        trust = {str(stage.cwd.resolve()): True}
+        (stage.home / ".pi" / "agent" / "trust.json").write_text(json.dumps(trust))
+    code.parent.mkdir(parents=True, exist_ok=True)
+    code.write_text(REPLACING)
+    report, turn = stage.turn()
+    assert occurrences(turn, PROTOCOL) == 0
+    (warning,) = report.warnings
+    assert str(code) in warning
+    assert "take the protocol out of the prompt" in warning
+
+
+def test_text_that_an_extension_put_in_is_seen_in_the_session_and_the_prompt_as_composed(
+    stage: Stage, version: str
+) -> None:
+    code = stage.home / ".pi" / "agent" / "extensions" / "kit.ts"
+    code.parent.mkdir(parents=True)
+    code.write_text(INJECTING)
+    report, turn = stage.turn()
+    assert occurrences(turn, "REMEMBERED TEXT") == 1
+    seen = {one.control: one.observed for one in stage.record(report.native_id).seen}
+    expected = {"text of extensions": "memkit (1)"}
+    if version == "1.6.0":  # before 0.87 Pi keeps no prompt in its session
+        expected["protocol"] = "once"
+    assert seen == expected
+
+
+def test_a_link_to_a_trusted_project_has_its_append_file(
+    stage: Stage, version: str, tmp_path: Path
+) -> None:
+    del version
+    (stage.cwd / ".pi").mkdir()
+    (stage.cwd / ".pi" / "APPEND_SYSTEM.md").write_text(OWN)
+    trust = {str(stage.cwd.resolve()): True}
+    (stage.home / ".pi" / "agent" / "trust.json").write_text(json.dumps(trust))
+    link = tmp_path / "link"
+    link.symlink_to(stage.cwd)
+    report, turn = stage.turn(cwd=link)
+    assert_bound(turn)
+    assert report.cwd == str(stage.cwd.resolve())

@@ -183,12 +183,22 @@ def test_a_resume_and_a_fork_send_the_frozen_text(version: str) -> None:
     [
         (("-p", "hi"), None),
         (("--session", "abc"), NativeResume(native_id="abc")),
-        (("--session", f"/s/2026_{FRESH}.jsonl"), NativeResume(native_id=FRESH)),
+        (
+            ("--session", f"/s/2026_{FRESH}.jsonl"),
+            NativeResume(native_id=FRESH, place=f"/s/2026_{FRESH}.jsonl"),
+        ),
+        (
+            ("--session", "/s/2026-01-02T_mine_1.jsonl"),
+            NativeResume(native_id="mine_1", place="/s/2026-01-02T_mine_1.jsonl"),
+        ),
+        (("--session-id", "abc", "-c"), NativeResume(native_id=argv.LATEST)),
+        (("--fork", "abc", "--session-id", "new"), NativeResume(native_id="abc", fork=True)),
+        (("--session", "abc", "--no-session"), None),
         (("--session-id", "abc"), NativeResume(native_id="abc")),
         (("--fork", "abc"), NativeResume(native_id="abc", fork=True)),
-        (("-c",), NativeResume(native_id=argv.UNNAMED)),
-        (("--continue",), NativeResume(native_id=argv.UNNAMED)),
-        (("-r",), NativeResume(native_id=argv.UNNAMED)),
+        (("-c",), NativeResume(native_id=argv.LATEST)),
+        (("--continue",), NativeResume(native_id=argv.LATEST)),
+        (("-r",), NativeResume(native_id="")),
         (("--append-system-prompt", "--continue"), None),
         (("-p", "---resume"), None),
         (("--", "--resume"), None),
@@ -233,10 +243,12 @@ def rpc(sent: dict[str, Any]) -> list[dict[str, Any]]:
     if sent["type"] == "get_commands":
         info = {"path": "/home/ann/.pi/agent/extensions/recall.ts"}
         builtin = {"path": "builtin:mcp"}
+        inline = {"path": "<inline:llama.cpp>"}
         data = {
             "commands": [
                 {"name": "recall", "source": "extension", "sourceInfo": info},
                 {"name": "mcp", "source": "extension", "sourceInfo": builtin},
+                {"name": "llama", "source": "extension", "sourceInfo": inline},
                 {"name": "review", "source": "prompt", "sourceInfo": info},
             ]
         }
@@ -255,10 +267,27 @@ def test_rpc_mode_tells_the_conversations_id_and_the_loaded_extensions() -> None
     (warning,) = confirmed.warnings
     assert "recall.ts" in warning
     assert "builtin" not in warning
+    assert "inline" not in warning
     assert channel.receive(deadline=1) == {"type": "extension_ui_request"}
 
 
-def test_without_rpc_mode_the_extensions_that_pi_would_find_are_named() -> None:
+def test_an_extension_that_was_named_before_the_start_is_not_warned_of_again() -> None:
+    files = {"/home/ann/.pi/agent/extensions/": b"recall.ts\t10\t1\nREADME.md\t1\t1\n"}
+    plan = planned(PI, request(), grant(), files)
+    (warning,) = plan.warnings
+    assert "recall.ts" in warning
+    assert "README" not in warning
+    assert PI.control(ScriptedChannel(rpc), request(), grant(), plan).warnings == ()
+
+
+def test_entries_of_the_settings_that_switch_an_extension_off_are_not_named() -> None:
+    off = b'{"extensions": ["-builtin:mcp", "!x.ts", "+builtin:mcp", "y.ts"]}'
+    files = {"/home/ann/.pi/agent/settings.json": off}
+    (warning,) = planned(PI, request(), grant(), files).warnings
+    assert warning.endswith("['y.ts']")
+
+
+def test_the_extensions_that_pi_would_find_are_named_in_every_mode() -> None:
     files = {
         "/home/ann/.pi/agent/extensions/": b"recall.ts\t10\t1\n",
         "/home/ann/project/.pi/extensions/": b"notes\t10\t1\n",
@@ -270,7 +299,8 @@ def test_without_rpc_mode_the_extensions_that_pi_would_find_are_named() -> None:
     explicit = request("-e", "mine.ts", "-ne", mode=Mode.TERMINAL)
     (warning,) = planned(PI, explicit, grant(), files).warnings
     assert "recall.ts" not in warning
-    assert planned(PI, request(), grant(), files).warnings == ()
+    (warning,) = planned(PI, request(), grant(), files).warnings
+    assert "recall.ts" in warning
     assert planned(PI, request(mode=Mode.TERMINAL), grant()).warnings == ()
 
 
