@@ -24,6 +24,8 @@ PRIVATE_FOLDER: Final = 0o700
 PRIVATE_FILE: Final = 0o600
 PASSABLE_FOLDER: Final = 0o711
 OWN_SOCKET: Final = "hub.sock"
+RUN_MARKER: Final = "AMUX_RUN"
+"""The variable that marks every process of an agent's run."""
 ROOT_RUNS: Final = Path("/var/lib/amux")
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
@@ -65,9 +67,17 @@ def open_home(environ: Mapping[str, str]) -> Path:
     """Return AMUX_HOME with links resolved once, made with mode 0700 when it is missing.
 
     Raises HomeRefused for a folder of another account or one that group or others may
-    write. Read permission of group and others is taken away.
+    write, and inside an agent's run rather than make another home there. Read permission of group
+    and others is taken away.
     """
-    home = open_private_folder(home_path(environ))
+    path = home_path(environ)
+    if environ.get(RUN_MARKER) and not environ.get("AMUX_HOME") and not path.exists():
+        raise HomeRefused(
+            f"this is inside an agent that amux launched, and {path} is not the home of that "
+            "amux; here `amux memory` reaches the agent's own memory. To make another home all the "
+            "same, set AMUX_HOME"
+        )
+    home = open_private_folder(path)
     settle(home)
     return home
 

@@ -8,25 +8,35 @@ from hub.bindings import PRINCIPAL_PREFIX
 from launcher.binding import Lease, Unbound
 from launcher.errors import IsolationRefused, MemoryRequired
 from launcher.hublink import own_principal
-from materializer.tenancy import claim
+from materializer.tenancy import claim, release
 
 if TYPE_CHECKING:
+    import contextlib
+
     from launcher.host import Host
     from launcher.request import LaunchRequest
     from launcher.subject import Subject
+    from materializer.values import Identity
     from providers.sighting import Sighting
 
 
-def check_access(subject: Subject, lease: Lease, request: LaunchRequest, host: Host) -> None:
+def check_access(
+    subject: Subject,
+    lease: Lease,
+    request: LaunchRequest,
+    host: Host,
+    unclaim: contextlib.ExitStack,
+) -> None:
     """Refuse a launch that could reach another Principal's memory around the Hub.
 
-    An account serves one Principal (UidTaken). Under policy `principal`, an agent that can read
-    AMUX_HOME runs for the account's own Principal only, or in a private home, which is weak.
+    An account serves one Principal (UidTaken); `unclaim` takes back a claim that is new. Under
+    policy `principal`, an agent that can read AMUX_HOME runs for the account's own Principal only,
+    or in a private home, which is weak.
     """
     if lease.principal is None:
         return
     if subject.identity is not None:
-        claim(host.home / "accounts.json", subject.identity, lease.principal)
+        _claim(host, unclaim, subject.identity, lease.principal)
         return
     private = request.private_home or (subject.stored and subject.stored.private_home)
     if not lease.binding.startswith(PRINCIPAL_PREFIX) or private:
@@ -66,7 +76,9 @@ def check_heard(request: LaunchRequest, heard: tuple[Sighting, ...]) -> tuple[Si
     return heard
 
 
-def check_unbound(subject: Subject, request: LaunchRequest, host: Host) -> None:
+def check_unbound(
+    subject: Subject, request: LaunchRequest, host: Host, unclaim: contextlib.ExitStack
+) -> None:
     """Refuse the same for a launch without memory: files are in reach whatever the Hub says.
 
     Asked for a Principal by name, that is; and only a local home tells its Principals and policy
@@ -86,9 +98,16 @@ def check_unbound(subject: Subject, request: LaunchRequest, host: Host) -> None:
     if found is None:
         return
     if subject.identity is not None:
-        claim(host.home / "accounts.json", subject.identity, found.id)
+        _claim(host, unclaim, subject.identity, found.id)
     elif not request.private_home and config.load(host.home).memory_isolation == "principal":
         _refuse_another(found.id, own, host)
+
+
+def _claim(host: Host, unclaim: contextlib.ExitStack, identity: Identity, principal: str) -> None:
+    """Let the account serve this Principal; a launch that never used the account takes it back."""
+    registry = host.home / "accounts.json"
+    if claim(registry, identity, principal):
+        unclaim.callback(release, registry, identity, principal)
 
 
 def _refuse_another(principal: str, own: str | None, host: Host) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +14,6 @@ from launcher.sessions import SessionRecord, SessionStore, State, timestamp
 from materializer import runs
 
 if TYPE_CHECKING:
-    import contextlib
-
     from launcher.host import Host
     from launcher.request import LaunchRequest
     from launcher.sessions import SessionLock
@@ -24,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One run of a session as it is being made. `lock` is the right to run it."""
+    """One run of a session as it is being made. `lock` is the right to run it.
+
+    `unclaim` takes back a claim on the target's account that this launch made.
+    """
 
     request: LaunchRequest
     host: Host
@@ -32,6 +34,11 @@ class Attempt:
     record: SessionRecord
     paths: RunPaths
     lock: SessionLock
+    unclaim: contextlib.ExitStack
+
+    def use_account(self) -> None:
+        """Let the claim stand: from now on something of the Principal's may be in the account."""
+        self.unclaim.pop_all()
 
 
 def claim(
@@ -81,6 +88,7 @@ def claim(
         record=record,
         paths=_place(None if fresh else stored, host),
         lock=lock,
+        unclaim=undo.enter_context(contextlib.ExitStack()),
     )
 
 

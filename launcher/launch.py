@@ -72,7 +72,7 @@ from launcher.spawn import SpawnRequest, Stdio, spawn
 from launcher.subject import find_subject
 from launcher.watch import Watcher
 from materializer import runs
-from materializer.provision import Copy, provide
+from materializer.provision import Copy, provide, require_sources
 from providers.base import VERSION, Confirmed, Evidence, Framing, Mode
 from providers.ending import Ending
 
@@ -136,11 +136,7 @@ def _carry(
     seen = conversation.before(subject.stored.transcript if subject.stored else None)
     check_continued(attempt.request, seen)
     agent, plan, confirmed = plan_launch(attempt, agent, memory)
-    files = (*(memory.files if memory else ()), *plan.files)
-    if files:
-        told = functools.partial(_left_over, notices)
-        runs.apply(attempt.paths, files, subject.identity, told)
-        undo.callback(runs.remove, attempt.paths, told)
+    _place(attempt, memory, plan, notices, undo)
     hearing = open_hearing(attempt, memory, undo)
     grant = memory.grant if memory else None
     server, now = _beside(attempt, agent, memory, plan, undo)
@@ -186,6 +182,22 @@ def _carry(
     )
 
 
+def _place(
+    attempt: Attempt,
+    memory: Memory | None,
+    plan: LaunchPlan,
+    notices: Notices,
+    undo: contextlib.ExitStack,
+) -> None:
+    """Put the run's files in place; from here on the target's account is used."""
+    files = (*(memory.files if memory else ()), *plan.files)
+    if files:
+        told = functools.partial(_left_over, notices)
+        runs.apply(attempt.paths, files, attempt.subject.identity, told)
+        undo.callback(runs.remove, attempt.paths, told)
+    attempt.use_account()
+
+
 def _left_over(notices: Notices, sentence: str) -> None:
     """Warn of what stays of the run's folder; a record that cannot be written stops nothing."""
     with contextlib.suppress(OSError, SessionDamaged, SessionNotFound):
@@ -200,11 +212,11 @@ def _bind(attempt: Attempt, undo: contextlib.ExitStack) -> tuple[Lease | Unbound
     if isinstance(bound, Lease):
         if bound.token is not None:
             undo.callback(_end_lease, host, bound.launch)
-        check_access(subject, bound, request, host)
+        check_access(subject, bound, request, host, attempt.unclaim)
         memory = memories.prepare(subject, bound, host, attempt.paths)
         bound = replace(bound, warning=memories.unusable(memory))
     else:
-        check_unbound(subject, request, host)
+        check_unbound(subject, request, host, attempt.unclaim)
     check_required(request, bound)
     return bound, memory
 
@@ -331,6 +343,9 @@ def _furnish(attempt: Attempt) -> None:
         raise BadRequest(message)
     if attempt.record.private_home:
         Path(subject.home).mkdir(mode=0o700, parents=True, exist_ok=True)
+    if copies:
+        require_sources(copies)
+        attempt.use_account()
     if relocated:
         provide(subject.identity, subject.home, folders=subject.provider.folders, copies=copies)
 

@@ -145,6 +145,7 @@ def _preflight(attempt: Attempt, step: Preflight, agent: AgentRequest, grant: Gr
             runs.apply(attempt.paths, step.files, attempt.subject.identity, left.append)
             undo.callback(runs.remove, attempt.paths, left.append)
         try:
+            attempt.use_account()
             confirmed = run_preflight(
                 step,
                 attempt.subject.provider,

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hub.home import RUN_MARKER
 from launcher.shim import ASK, start_time
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-MARKER: Final = "AMUX_RUN"
+MARKER: Final = RUN_MARKER
 """The variable that marks every process of a run; a marker is random, 128 bits."""
 SHIM_MARKER: Final = "AMUX_SHIM"
 """The same for the run's shim."""

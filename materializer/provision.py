@@ -39,6 +39,12 @@ class Copy:
     target: str
 
 
+def require_sources(copies: Iterable[Copy]) -> None:
+    """Raise NotProvided unless each source can be copied."""
+    for copy in copies:
+        os.close(_open_source(copy.source))
+
+
 def provide(
     identity: Identity | None,
     home: str,

@@ -31,6 +31,7 @@ from materializer import descriptors, removal
 from materializer.errors import NotPlaced, RootUnsafe, RunInUse
 from materializer.values import (
     EXECUTABLE_MODE,
+    LENT_MODE,
     PRIVATE_MODE,
     WITNESS,
     Identity,
@@ -220,20 +221,17 @@ def _build(
         commands = folder(config, paths.commands.name)
         for file in files:
             is_command = file.executable and file.name == COMMAND
-            owner = (os.geteuid(), os.getegid()) if file.executable else (uid, gid)
-            mode = EXECUTABLE_MODE if file.executable else PRIVATE_MODE
             fd = descriptors.make_file(commands if is_command else config, file.name, file.content)
             with descriptors.closing(fd):
-                descriptors.own(fd, *owner, mode)
-                found = os.fstat(fd)
-            if (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) != (*owner, mode):
+                found = _hand_over(fd, file, identity)
+            if found is None:
                 raise NotPlaced(f"the filesystem of {paths.run} does not keep owners and modes")
             entries.append(
                 ManifestEntry(
                     path=(paths.commands if is_command else paths.config) / file.name,
-                    mode=mode,
-                    uid=owner[0],
-                    gid=owner[1],
+                    mode=stat.S_IMODE(found.st_mode),
+                    uid=found.st_uid,
+                    gid=found.st_gid,
                     digest=hashlib.sha256(file.content).hexdigest(),
                 )
             )
@@ -241,6 +239,26 @@ def _build(
         with descriptors.closing(work):
             descriptors.own(work, uid, gid, WORK_MODE)
     return tuple(entries)
+
+
+def _hand_over(fd: int, file: PlannedFile, identity: Identity | None) -> os.stat_result | None:
+    """Give a file its final mode and owner; None where the file system does not keep them.
+
+    The target reads what is its own to read, and changes nothing of it.
+    """
+    owner, mode = (os.geteuid(), os.getegid()), PRIVATE_MODE
+    if file.executable:
+        mode = EXECUTABLE_MODE
+    descriptors.own(fd, *owner, mode)
+    if identity is not None and not file.executable:
+        if descriptors.lend(fd, identity.uid):
+            mode = LENT_MODE
+        else:
+            owner = (identity.uid, identity.gid)
+            descriptors.own(fd, *owner, mode)
+    found = os.fstat(fd)
+    kept = (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (*owner, mode)
+    return found if kept else None
 
 
 def _publish(root: int, hidden: str, paths: RunPaths, told: Callable[[str], object]) -> None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 SCHEMA: Final = 1
 
 
-def claim(registry: Path, identity: Identity, principal: str) -> None:
-    """Record that the account serves this Principal; a repeated claim changes nothing.
+def claim(registry: Path, identity: Identity, principal: str) -> bool:
+    """Record that the account serves this Principal; say whether it is recorded for the first time.
 
     `registry` is a JSON file of the service's, made when missing. Raises UidTaken for an account
     that serves another Principal, and MaterializeError for a registry that cannot be read: not
@@ -35,7 +35,7 @@ def claim(registry: Path, identity: Identity, principal: str) -> None:
         uids = _load(registry)
         holder = uids.get(str(identity.uid))
         if holder == principal:
-            return
+            return False
         if holder is not None:
             raise UidTaken(
                 f"user {identity.user} (uid {identity.uid}) serves Principal {holder}; a launch "
@@ -43,6 +43,20 @@ def claim(registry: Path, identity: Identity, principal: str) -> None:
                 f"home and remove the uid from {registry}"
             )
         _store(registry, folder, {**uids, str(identity.uid): principal})
+        return True
+    finally:
+        os.close(folder)
+
+
+def release(registry: Path, identity: Identity, principal: str) -> None:
+    """Take a claim back, for a launch that came to nothing before the account was used."""
+    folder = os.open(registry.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        uids = _load(registry)
+        if uids.get(str(identity.uid)) == principal:
+            del uids[str(identity.uid)]
+            _store(registry, folder, uids)
     finally:
         os.close(folder)
 

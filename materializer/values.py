@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 EXECUTABLE_MODE: Final = 0o555
 PRIVATE_MODE: Final = 0o400
+LENT_MODE: Final = 0o440
+"""The service's own, and read by one account by way of an ACL, whose mask the group bits show."""
 WITNESS: Final = "witness.sock"
 """The name in a run's folder that no planned file may have."""
 
@@ -19,7 +21,8 @@ class PlannedFile:
     """One file of a run, below its `agent-config/memory/` folder.
 
     `name` is a single path segment. An `executable` file is 0555 and stays the service's;
-    any other is 0400 and belongs to the target, since it may hold a credential.
+    any other may hold a credential: it stays the service's too, and an ACL lets the target alone
+    read it. Where the file system has no ACLs it is 0400 and belongs to the target.
     """
 
     name: str

@@ -23,7 +23,7 @@ from launcher.limits import original_open_files
 from launcher.reconcile import recover
 from launcher.request import LaunchRequest, Provision
 from launcher.sessions import SessionRecord, SessionStore, State
-from materializer.errors import IdentityRefused, UidTaken
+from materializer.errors import IdentityRefused, NotProvided, UidTaken
 from materializer.runs import allocate
 from providers.base import Mode
 
@@ -356,6 +356,20 @@ def test_an_account_serves_one_principal_and_says_whom(
         start(host, program, user=alice.name, principal="ben")
     assert set((host.home / "identity" / "launches").iterdir()) == before
     assert list(host.runs.iterdir()) == []
+
+
+def test_a_launch_that_came_to_nothing_keeps_no_claim_on_an_account(
+    host: Host, place: Path
+) -> None:
+    program = scripted(place, PYTHON, "print('{}')")
+    missing = Provision(source=place / "nosuch", target=".secret")
+    with accounts.account() as carol:
+        with pytest.raises(NotProvided):
+            start(host, program, user=carol.name, principal="ann", provide=(missing,))
+        # The next one ran as carol for ben, who may have left something, so that claim stands.
+        assert answer(start(host, program, user=carol.name, principal="ben")) == {}
+        with pytest.raises(UidTaken, match="serves Principal ben"):
+            start(host, program, user=carol.name, principal="ann")
 
 
 def test_without_memory_an_account_and_the_services_home_are_kept_apart_just_the_same(

@@ -282,7 +282,9 @@ def test_a_launch_with_a_runtimes_credential_alone_says_that_a_users_tells_whose
     with pytest.raises(
         IsolationRefused, match=r"no user credential .* issue --principal alice, .* hub connect"
     ):
-        check_access(subject, lease, LaunchRequest(provider="generic"), host)
+        check_access(
+            subject, lease, LaunchRequest(provider="generic"), host, contextlib.ExitStack()
+        )
 
 
 def test_connect_takes_no_token_that_the_hub_does_not_know(remote: Remote, tmp_path: Path) -> None:

@@ -204,3 +204,20 @@ def test_an_empty_value_that_decides_who_or_where_is_refused(off_host: Host, opt
     assert f"Invalid value for '{option}': it is empty; leave the option out" in done.stderr
     assert done.stdout == ""
     assert SessionStore(off_host.home).list().records == ()
+
+
+def test_amux_inside_an_agent_says_so_rather_than_make_another_home(off_host: Host) -> None:
+    """Its own home is not told to the agent, so the default one would be made beside it."""
+    command = (AMUX, "launch", "generic", "--", AMUX, "sessions", "list")
+    done = subprocess.run(
+        command, env=off_host.environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "this is inside an agent that amux launched" in done.stderr
+    assert not (Path(off_host.environ["HOME"]) / ".amux").exists()
+    named = (*command[:4], "env", f"AMUX_HOME={off_host.home}", *command[4:])
+    done = subprocess.run(
+        named, env=off_host.environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "running" in done.stdout

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -7,12 +8,13 @@ import struct
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from materializer import runs
+from materializer import runs, trial
 from materializer.errors import NotPlaced, RootUnsafe, RunInUse
 from materializer.values import PlannedFile
 
@@ -42,13 +44,14 @@ def tree(folder: Path) -> dict[str, tuple[int, int, int]]:
 def expected(identity: Identity | None) -> dict[str, tuple[int, int, int]]:
     ours = (os.geteuid(), os.getegid())
     theirs = ours if identity is None else (identity.uid, identity.gid)
+    lent = 0o400 if identity is None else 0o440
     return {
         ".": (0o711, *ours),
         "agent-config": (0o711, *ours),
         "agent-config/memory": (0o711, *ours),
         "agent-config/memory/bin": (0o711, *ours),
         "agent-config/memory/bin/amux": (0o555, *ours),
-        "agent-config/memory/connection.json": (0o400, *theirs),
+        "agent-config/memory/connection.json": (lent, *ours),
         "work": (0o700, *theirs),
     }
 
@@ -97,7 +100,10 @@ def test_default_acls_and_setgid_on_the_root_reach_nothing_of_a_run(
     runs.apply(paths, FILES, target)
     assert tree(paths.run) == expected(target)
     for path in [paths.run, *paths.run.rglob("*")]:
-        assert [name for name in os.listxattr(path) if "acl" in name] == []
+        own = {"system.posix_acl_access"} if path.name == CONNECTION.name else set()
+        assert {name for name in os.listxattr(path) if "acl" in name} == own
+    readers = os.getxattr(paths.config / CONNECTION.name, "system.posix_acl_access")
+    assert bob.uid not in {uid for _, _, uid in struct.iter_unpack("<HHI", readers[4:])}
     runs.remove(paths)
 
 
@@ -129,6 +135,8 @@ def test_the_target_reads_its_files_runs_its_command_and_writes_only_to_work(
         f"touch {paths.config}/x",
         f"touch {paths.commands}/x",
         f"echo x > {paths.commands}/amux",
+        f"echo x > {paths.config}/connection.json",
+        f"chmod 600 {paths.config}/connection.json",
         f"rm -f {paths.config}/connection.json",
         f"mv {paths.work} {paths.run}/elsewhere",
         f"ln -s / {root}/link",
@@ -138,6 +146,35 @@ def test_the_target_reads_its_files_runs_its_command_and_writes_only_to_work(
     assert tree(paths.run).keys() == {*expected(target), "work/made"}
     assert runs.remove(paths)
     assert runs.remove(other)
+
+
+@pytest.mark.root
+def test_a_file_of_a_run_is_read_by_its_target_alone(
+    root: Path, target: Identity, bob: Account
+) -> None:
+    paths = runs.allocate(root)
+    runs.apply(paths, FILES, target)
+    # Somebody who shares every group with the target, and the service's own group.
+    other = replace(target, uid=bob.uid, user=bob.name, groups=(*target.groups, target.gid, 0))
+    command = ("/bin/cat", str(paths.config / CONNECTION.name))
+    assert trial.run(command, identity=target, environment={}).stdout == CONNECTION.content
+    assert trial.run(command, identity=other, environment={}).status != 0
+    assert runs.remove(paths)
+
+
+@pytest.mark.root
+def test_without_acls_a_file_is_the_targets_own(
+    root: Path, target: Identity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(fd: int, name: str, value: bytes) -> None:
+        raise OSError(errno.EOPNOTSUPP, name, value.hex(), fd)
+
+    monkeypatch.setattr(os, "setxattr", without)
+    paths = runs.allocate(root)
+    runs.apply(paths, FILES, target)
+    found = (paths.config / CONNECTION.name).stat()
+    assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (target.uid, 0o400)
+    assert runs.remove(paths)
 
 
 def test_names_are_random_and_nothing_is_made_before_files_are_put_there(tmp_path: Path) -> None:
