@@ -136,6 +136,7 @@ def _recall(memory: Path) -> dict[str, tuple[str, str]]:
 
 def _remember(memory: Path, known: dict[str, tuple[str, str]]) -> None:
     kept = dict(list(known.items())[-REMEMBERED:])
+    memory.parent.mkdir(mode=0o700, exist_ok=True)
     temporary = memory.with_name(f".{memory.name}-{secrets.token_hex(8)}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:

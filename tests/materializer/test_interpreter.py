@@ -31,7 +31,7 @@ def find(root: Path, place: Path, identity: Identity | None, cli: bytes = CLI) -
         cli,
         identity=identity,
         environment={"PATH": OPEN_PATH},
-        memory=place / "interpreters.json",
+        memory=place / "cache" / "interpreters.json",
     )
 
 
@@ -90,14 +90,14 @@ def test_none_that_works_is_an_error_that_names_each_and_why(
             CLI,
             identity=target,
             environment={"PATH": str(broken.parent)},
-            memory=place / "interpreters.json",
+            memory=place / "cache" / "interpreters.json",
         )
     tried = dict(caught.value.tried)
     assert "this is no Python" in tried[str(broken)]
     assert "Permission denied" in tried[str(private_python)]
     assert target.user in str(caught.value)
     assert str(private_python) in str(caught.value)
-    assert not (place / "interpreters.json").exists()
+    assert not (place / "cache" / "interpreters.json").exists()
     assert list(root.iterdir()) == []
 
 
@@ -119,7 +119,7 @@ def test_it_is_remembered_per_user_and_file_and_looked_for_again_when_either_cha
     assert find(root, place, target) == str(python)
     assert find(root, place, target) == str(python)
     assert len(tries) == 1
-    memory = place / "interpreters.json"
+    memory = place / "cache" / "interpreters.json"
     assert stat.S_IMODE(memory.stat().st_mode) == 0o600
     assert find(root, place, replace(target, groups=(*target.groups, 4242))) == str(python)
     assert len(tries) == 2
