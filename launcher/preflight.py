@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
 from launcher.ending import end
 from launcher.foreign import held
+from launcher.sessions import timestamp
 from launcher.spawn import SpawnRequest, spawn
+from launcher.versions import is_itself
 from providers.base import Confirmed, Evidence, Framing
 from providers.ending import Ending
 
@@ -35,19 +37,21 @@ class PreflightMemory:
     path: Path
 
     def recall(self, digest: str) -> Confirmed | None:
-        """Return the answer remembered under `digest`; its evidence says that it was remembered."""
+        """Return the answer remembered under `digest`; its evidence says when it was asked."""
         found = self._load().get(digest)
-        known = None if found is None else _confirmed(found)
-        if known is None:
-            return None
-        evidence = (replace(one, source=f"{one.source}; remembered") for one in known.evidence)
-        return replace(known, evidence=tuple(evidence))
+        return None if found is None else _confirmed(found)
 
     def remember(self, digest: str, confirmed: Confirmed) -> None:
         """Keep an answer, durably enough for a cache: a lost one is asked for again."""
         known = self._load()
         known.pop(digest, None)
-        known[digest] = asdict(confirmed)
+        now = timestamp()
+        known[digest] = asdict(
+            replace(
+                confirmed,
+                evidence=tuple(replace(one, asked=now) for one in confirmed.evidence),
+            )
+        )
         kept = dict(list(known.items())[-REMEMBERED:])
         self.path.parent.mkdir(mode=0o700, exist_ok=True)
         fresh = self.path.with_name(f".{self.path.name}.{os.getpid()}.{os.urandom(4).hex()}")
@@ -78,8 +82,9 @@ def run_preflight(  # noqa: PLR0913  # what a run needs, each by its own name
 
     Raises providers.errors.NotConfirmed with the agent's own answer.
     """
-    if step.remember is not None:
-        known = memory.recall(step.remember)
+    remember = step.remember if is_itself(request.command[-1]) else None
+    if remember is not None:
+        known = memory.recall(remember)
         if known is not None:
             return known
     ending = held(provider.ending, Ending)(request)
@@ -97,8 +102,8 @@ def run_preflight(  # noqa: PLR0913  # what a run needs, each by its own name
         confirmed = held(provider.confirm, Confirmed)(kind(process), request, grant)
     finally:
         end(process, ending)
-    if step.remember is not None:
-        memory.remember(step.remember, confirmed)
+    if remember is not None:
+        memory.remember(remember, confirmed)
     return confirmed
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ NOWHERE: Final = "/nonexistent"
 """A home that no account but root's could make."""
 PACKAGES: Final = "node_modules"
 LINKS: Final = ".bin"
+VERSIONS: Final = "versions"
+"""Where an agent that updates itself keeps its programs, each named by its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,9 @@ class VersionCache:
         since another account may not be able to run the same file.
         """
         question = (*command.argv, "--version")
-        real = Path(os.path.realpath(command.program))
-        if not _is_itself(real):
+        if not is_itself(command.program):
             return ask(question)
+        real = Path(os.path.realpath(command.program))
         info = real.stat()
         key = f"{uid}:{command.program.name}:{real}:{info.st_ino}:{info.st_size}:{info.st_mtime_ns}"
         known = self._load()
@@ -76,9 +79,15 @@ class VersionCache:
         replace_file(self.path, json.dumps(known, indent=1).encode())
 
 
-def _is_itself(real: Path) -> bool:
-    """Say whether the file belongs to one package of one version, as npm installs it."""
-    return PACKAGES in real.parts and real.parent.name != LINKS
+def is_itself(program: str | Path) -> bool:
+    """Say whether the file is one program of one version, as npm or the agent itself installs it.
+
+    What a version manager or a wrapper puts there may be anything, and something else tomorrow.
+    """
+    real = Path(os.path.realpath(program))
+    if PACKAGES in real.parts:
+        return real.parent.name != LINKS
+    return real.parent.name == VERSIONS and re.fullmatch(r"\d+\.\d+\.\d+", real.name) is not None
 
 
 def ask_version(

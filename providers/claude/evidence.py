@@ -1,7 +1,7 @@
 """What Claude itself says of a launch: its effective settings, its MCP servers, its `init`.
 
 Control requests of the stream-json channel are answered before any turn, without a model
-request. Only the literal value that the launch set counts as off.
+request. Only what Claude itself takes for true counts as off.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ AUTO_MEMORY: Final = "auto memory"
 TOOLS: Final = "memory tools"
 CONNECTED: Final = "connected"
 ABSENT: Final = "absent"
+TRUE: Final = frozenset(["1", "true", "yes", "on"])
+"""What Claude takes for true in a variable, in any case."""
 PENDING: Final = "pending"
 REFUSED: Final = frozenset([ABSENT, "disabled"])
 
@@ -61,11 +63,11 @@ def settings_of(channel: Channel) -> JsonObject:
 def memory_off(answer: JsonObject) -> Evidence:
     """Read the settings; raise NotConfirmed unless the effective ones switch auto memory off."""
     seen = _environment(answer.get("effective")).get(SWITCH)
-    if seen != OFF:
+    if not isinstance(seen, str) or seen.strip().lower() not in TRUE:
         message = f"Claude's effective settings do not have {SWITCH}={OFF}{_blame(answer)}"
         raise NotConfirmed(message, answer=json.dumps(seen))
     return Evidence(
-        control=AUTO_MEMORY, observed="off", source=f"get_settings effective.env.{SWITCH}={OFF}"
+        control=AUTO_MEMORY, observed="off", source=f"get_settings effective.env.{SWITCH}={seen}"
     )
 
 

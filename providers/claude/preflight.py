@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Final
 from materializer.values import PlannedFile
 from providers.base import Framing, Preflight
 from providers.claude import arguments as argv
-from providers.claude import settings, tools
-from providers.claude.conversation import user_folder
+from providers.claude import settings, sources, tools
 from providers.claude.plan import STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from providers.base import AgentRequest, Facts, Grant
+    from providers.base import AgentRequest, Grant
     from providers.claude.plan import Caller
 
 SETTLING: Final = (
@@ -60,18 +59,30 @@ def preflight(caller: Caller, grant: Grant) -> Preflight:
         environment=((settings.SWITCH, settings.OFF),),
         framing=Framing.JSON_LINES,
         files=(PlannedFile(name=FILE, content=settings.text(asked).encode()),),
-        remember=_digest(
-            (
-                request.command,
-                request.version,
-                request.cwd,
-                request.home,
-                settling,
-                asked,
-                _lasting(request, grant),
-                _read_settings(request, caller.facts),
-            )
-        ),
+        remember=_remember(caller, grant, asked, settling),
+    )
+
+
+def _remember(
+    caller: Caller, grant: Grant, asked: settings.Settings, settling: list[str]
+) -> str | None:
+    """Digest everything that the answer depends on; None where not all of that can be known."""
+    request = caller.request
+    options = (item.name or "" for item in caller.items)
+    if not sources.knowable(request, caller.facts, caller.layers, options):
+        return None
+    return _digest(
+        (
+            request.command,
+            request.version,
+            request.cwd,
+            request.home,
+            settling,
+            asked,
+            tools.tried(grant),
+            _lasting(request, grant),
+            sources.fingerprint(request, caller.facts),
+        )
     )
 
 
@@ -80,28 +91,6 @@ def _marks(caller: Caller) -> tuple[settings.Settings, ...]:
     if any(settings.stops_hooks(layer) for layer in caller.layers):
         return ({"env": {settings.HOOKS_OFF: "1"}},)
     return ()
-
-
-def questions(request: AgentRequest) -> tuple[str, ...]:
-    """Name the settings files and folders that Claude reads on its own."""
-    user = user_folder(request)
-    return (
-        posixpath.join(user, "settings.json"),
-        posixpath.join(user, "remote-settings.json"),
-        posixpath.join(request.cwd, ".claude", "settings.json"),
-        posixpath.join(request.cwd, ".claude", "settings.local.json"),
-        posixpath.join(settings.MANAGED, "managed-settings.json"),
-        posixpath.join(settings.MANAGED, "managed-settings.d", ""),
-        posixpath.join(settings.MANAGED, "managed-mcp.json"),
-    )
-
-
-def _read_settings(request: AgentRequest, facts: Facts) -> dict[str, str | None]:
-    contents = ((path, facts.files.get(path)) for path in questions(request))
-    return {
-        path: None if content is None else hashlib.sha256(content).hexdigest()
-        for path, content in contents
-    }
 
 
 def _lasting(request: AgentRequest, grant: Grant) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ from providers.claude import (
     preflight,
     requests,
     settings,
+    sources,
     subagents,
     tools,
 )
@@ -64,7 +65,7 @@ class ClaudeProvider(Provider):
         ]
         mine.extend(settings.files(argv.values(items, argv.SETTINGS), request.cwd))
         mine.extend(tools.questions(request, items))
-        return (*mine, *preflight.questions(request))
+        return (*mine, *sources.questions(request))
 
     def traces(self, request: AgentRequest) -> tuple[Trace, ...]:
         """Look for native memory that a resumed conversation has read."""

@@ -176,7 +176,6 @@ def test_a_managed_file_that_turns_native_memory_on_fails_the_launch(
 
 
 def test_the_init_event_of_a_turn_is_added_to_the_record(stage: Stage, version: str) -> None:
-    del version
     report, _ = stage.turn()
     evidence = stage.record(report.native_id).evidence
     seen = {(one.control, one.observed) for one in evidence if one.source.startswith("init")}
@@ -184,6 +183,7 @@ def test_the_init_event_of_a_turn_is_added_to_the_record(stage: Stage, version: 
         ("auto memory", "off"),
         ("memory tools", "connected"),
         ("memory tools offered", str(len(TOOLS))),
+        ("version", version),
     }
 
 

@@ -10,11 +10,12 @@ import pytest
 from fixtures.claude_home import settled
 from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS
-from fixtures.stages import AMUX, occurrences, staged
+from fixtures.stages import AMUX, managed_by, occurrences, staged
 from fixtures.terminal import terminal
 from launcher.probe.model import Say
 from launcher.protocol import render
 from launcher.sessions import SessionStore
+from materializer.agentside.tools import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,8 +82,8 @@ def test_print_mode_is_asked_once_and_again_only_after_a_setting_changed(
     done, turn = stage.amux("launch", "claude", *options, *own)
     assert_bound(turn, f"Be brief.\n\n{PROTOCOL}")
     assert json.loads(remembered.read_text()) == first
-    assert "remembered" not in report["controls"][0]["source"]  # type: ignore[index]
-    assert "remembered" in launched(done.stderr)["controls"][0]["source"]  # type: ignore[index]
+    assert report["controls"][0]["asked"] == ""  # type: ignore[index]
+    assert launched(done.stderr)["controls"][0]["asked"].endswith("Z")  # type: ignore[index]
     settings = stage.home / ".claude" / "settings.json"
     settings.write_text('{"env": {"CLAUDE_CODE_DISABLE_AUTO_MEMORY": "0"}}')
     before = stage.print_of("home/.claude/settings.json")
@@ -137,3 +138,36 @@ def _asked(stage: Stage, text: str) -> list[Turn]:
 
 def _records(stage: Stage) -> tuple[SessionRecord, ...]:
     return SessionStore(stage.host.home).list().records
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("off", ["true", "yes"])
+def test_a_managed_word_that_claude_takes_for_off_is_off(
+    stage: Stage, tmp_path: Path, version: str, off: str
+) -> None:
+    del version
+    policy = {"env": {"CLAUDE_CODE_DISABLE_AUTO_MEMORY": off}}
+    program = managed_by(tmp_path, stage.executable, policy)
+    done, turn = stage.amux(
+        "launch", "claude", "--executable", str(program), "--", *stage.options, "-p", "hello"
+    )
+    assert done.returncode == 0, done.stderr
+    assert_bound(turn, PROTOCOL)
+
+
+@pytest.mark.root
+def test_a_policy_that_names_the_command_of_the_launch_lets_it_pass_and_no_other(
+    stage: Stage, tmp_path: Path, version: str
+) -> None:
+    del version
+    command = [str(stage.host.home / "bin" / "amux"), "mcp", "--tools", LATEST]
+    for number, (allowed, status) in enumerate(((command, 0), (command[:2], 125))):
+        (folder := tmp_path / str(number)).mkdir()
+        policy = {"allowedMcpServers": [{"serverCommand": allowed}]}
+        program = managed_by(folder, stage.executable, policy)
+        done, turn = stage.amux(
+            "launch", "claude", "--executable", str(program), "--", *stage.options, "-p", "hello"
+        )
+        assert done.returncode == status, done.stderr
+        if turn is not None:
+            assert turn.tool("amux_memory_search") is not None

@@ -436,7 +436,8 @@ def test_a_preflight_is_remembered_only_for_the_same_of_everything_it_depends_on
         assert isinstance(step, Preflight)
         return step.remember
 
-    asked = request("-p", "hi", mode=Mode.PASSTHROUGH)
+    elsewhere = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:1"}  # where no organisation sends settings
+    asked = request("-p", "hi", mode=Mode.PASSTHROUGH, environment=elsewhere)
     same = digest(asked)
     assert same is not None
     other_run = {"PATH": "/runs/1/agent-config/memory/bin:/usr/bin", "AMUX_CLI": "/other"}
@@ -458,10 +459,66 @@ def test_a_preflight_is_remembered_only_for_the_same_of_everything_it_depends_on
         digest(replace(asked, environment={**asked.environment, "CLAUDE_CODE_SIMPLE": "1"})),
         digest(replace(asked, arguments=("--settings={}", "--restricted"))),
         digest(replace(asked, arguments=('--settings={"model":"m"}',))),
-        *(digest(asked, {path: b"{}"}) for path in CLAUDE.questions(asked)),
+        *(digest(asked, {path: b"{}"}) for path in CLAUDE.questions(asked) if path not in STATE),
+        *(digest(asked, {STATE[0]: json.dumps(state).encode()}) for state in DECIDING),
     ]
     assert len({same, *others}) == len(others) + 1
-    assert "/etc/claude-code/managed-settings.d/" in CLAUDE.questions(asked)
+    assert None not in others
+    assert "/etc/claude-code/managed-settings.d/*.json" in CLAUDE.questions(asked)
+    for passing in ({"numStartups": 7}, {"projects": {"/home/ann": {"lastCost": 1}}}):
+        assert digest(asked, {STATE[0]: json.dumps(passing).encode()}) == same
+
+
+STATE = ("/home/ann/.claude.json", "/home/ann/.claude/.credentials.json")
+DECIDING: tuple[dict[str, Any], ...] = (
+    {"projects": {"/home/ann/project": {"disabledMcpServers": ["amux"]}}},
+    {"projects": {"/home/ann/project": {"hasTrustDialogAccepted": True}}},
+    {"projects": {"/home/ann": {"hasTrustDialogAccepted": True}}},
+)
+MANAGED = "/etc/claude-code/managed-settings"
+LOGINS = [("max", True), ("pro", True), ("team", False), ("enterprise", False), (None, False)]
+
+
+def remembered(files: dict[str, bytes], *words: str, **environment: str) -> bool:
+    asked = request(*words, mode=Mode.PASSTHROUGH, environment=environment)
+    step = CLAUDE.plan(asked, grant(), Facts(dict(files)))
+    assert isinstance(step, Preflight)
+    return step.remember is not None
+
+
+@pytest.mark.parametrize(("plan", "kept"), LOGINS)
+def test_an_answer_is_remembered_only_for_a_login_that_no_organisation_sends_settings(
+    plan: str | None, *, kept: bool
+) -> None:
+    login = json.dumps({"claudeAiOauth": {"accessToken": "t", "subscriptionType": plan}})
+    files = {STATE[1]: login.encode()}
+    assert remembered(files) is kept
+    assert remembered(files, ANTHROPIC_API_KEY="key") is False
+    assert remembered(files, ANTHROPIC_API_KEY="key", CLAUDE_CODE_USE_BEDROCK="1")
+    assert remembered(files, ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL="http://127.0.0.1:1")
+    assert not remembered(
+        files, ANTHROPIC_API_KEY="k", ANTHROPIC_BASE_URL="https://api.anthropic.com"
+    )
+    back = b'{"env": {"ANTHROPIC_BASE_URL": "https://api.anthropic.com", "ANTHROPIC_API_KEY": "k"}}'
+    own = {**files, "/home/ann/.claude/settings.json": back}
+    assert not remembered(own, ANTHROPIC_BASE_URL="http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        (f"{MANAGED}.json", b'{"policyHelper": {"path": "/x"}}'),
+        (f"{MANAGED}.json", b'{"policyHelpers": {"linux": {"path": "/x"}}}'),
+        (f"{MANAGED}.d/*.json", b'a.json\0{}\0b.json\0{"policyHelper": {"path": "/x"}}\0'),
+    ],
+)
+def test_an_answer_is_not_remembered_where_a_program_computes_the_settings(
+    path: str, content: bytes
+) -> None:
+    elsewhere = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:1"}
+    assert remembered({}, **elsewhere)
+    assert not remembered({path: content}, **elsewhere)
+    assert not remembered({}, "--managed-settings={}", **elsewhere)
 
 
 def test_a_prompt_that_leaves_the_screen_before_the_tools_are_there_is_reported() -> None:
@@ -529,6 +586,7 @@ def asking(settings_body: dict[str, Any], usage: dict[str, Any] | None = None) -
         "get_settings": settings_body,
         "mcp_status": {"mcpServers": [{"name": "amux", "status": "connected"}]},
         "get_context_usage": usage,
+        "initialize": {},
     }
 
     def script(sent: dict[str, Any]) -> list[dict[str, Any]]:
@@ -568,8 +626,8 @@ def test_the_agents_own_answers_become_evidence_and_other_messages_stay() -> Non
     assert channel.receive(deadline=1) == {"type": "system"}
 
 
-@pytest.mark.parametrize("seen", ["0", "true", "", 1, None])
-def test_anything_but_the_literal_value_fails_and_names_the_layer_that_set_it(
+@pytest.mark.parametrize("seen", ["0", "no", "2", "", 1, True, None])
+def test_anything_but_a_value_that_claude_takes_for_true_fails_and_names_the_layer_that_set_it(
     seen: object,
 ) -> None:
     asked = request()
@@ -579,6 +637,17 @@ def test_anything_but_the_literal_value_fails_and_names_the_layer_that_set_it(
     with pytest.raises(NotConfirmed) as caught:
         CLAUDE.confirm(talk(seen, None), asked, grant())
     assert caught.value.answer == json.dumps(seen)
+
+
+@pytest.mark.parametrize("seen", ["1", "true", "YES", " on "])
+def test_each_value_that_switches_claudes_memory_off_is_told_as_it_is(seen: str) -> None:
+    asked = request()
+    confirmed = CLAUDE.control(
+        talk(seen, "connected"), asked, grant(), planned(CLAUDE, asked, grant())
+    )
+    off = confirmed.evidence[0]
+    assert (off.control, off.observed) == ("auto memory", "off")
+    assert off.source.endswith(f"={seen}")
 
 
 def test_an_agent_that_knows_no_such_question_is_not_confirmed() -> None:
