@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from providers.base import NativeResume, Trace
@@ -12,7 +13,7 @@ from providers.claude import arguments as argv
 from providers.ending import Ending
 
 if TYPE_CHECKING:
-    from providers.base import AgentRequest
+    from providers.base import AgentRequest, Facts
 
 RESUMES: Final = (argv.RESUME, argv.CONTINUE, "--from-pr", "--teleport")
 UNNAMED: Final = "(one that Claude picks)"
@@ -20,6 +21,10 @@ UNNAMED: Final = "(one that Claude picks)"
 READ_MEMORY: Final = b'"type":"AutoMem"'
 """What a transcript (2.1.268 and newer) holds of a native memory that was read into it."""
 NAMED: Final = re.compile(r"[A-Za-z0-9._-]+")
+IDENTIFIER: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+ENDING: Final = ".jsonl"
+LONGEST_SLUG: Final = 200
+"""Characters of a folder's name after which Claude cuts it and adds a hash of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,21 +45,80 @@ def native_resume(items: tuple[argv.Item, ...]) -> NativeResume | None:
     return None
 
 
+def continued(
+    request: AgentRequest, items: tuple[argv.Item, ...], named: NativeResume, facts: Facts
+) -> NativeResume | tuple[str, ...] | None:
+    """Find the conversation that Claude will open; None where somebody will pick it in Claude.
+
+    A launch that picks is bound from its start, as what `/resume` opens on the screen is.
+    """
+    if IDENTIFIER.fullmatch(named.native_id):
+        return replace(named, native_id=named.native_id.lower())
+    path = _path(named, request.cwd)
+    slug = re.sub(r"[^A-Za-z0-9]", "-", request.cwd)
+    if path is None and (not _continues(items) or len(slug) > LONGEST_SLUG):
+        return None
+    asked = path or posixpath.join(user_folder(request), "projects", slug, "")
+    if asked not in facts.files:
+        return (asked,)
+    content = facts.files[asked]
+    if path is not None:
+        return replace(named, native_id=_inside(path, content) or named.native_id, place=path)
+    newest = _newest(content)
+    return None if newest is None else replace(named, native_id=newest)
+
+
+def _continues(items: tuple[argv.Item, ...]) -> bool:
+    """Say whether it is `--continue` that counts."""
+    return next(one.name for one in items if one.name in RESUMES) == argv.CONTINUE
+
+
+def _path(resume: NativeResume, cwd: str) -> str | None:
+    """Return the file that `--resume` names instead of an id."""
+    named = resume.native_id
+    return posixpath.join(cwd, named) if named.endswith(ENDING) else None
+
+
+def _inside(path: str, content: bytes | None) -> str | None:
+    """Return the id of the conversation in a file: what its lines say, else its name."""
+    for line in (content or b"").splitlines():
+        try:
+            message = json.loads(line)
+        except ValueError:
+            continue
+        said = message.get("sessionId") if isinstance(message, dict) else None
+        if isinstance(said, str) and IDENTIFIER.fullmatch(said):
+            return said.lower()
+    stem = posixpath.basename(path).removesuffix(ENDING)
+    return stem.lower() if content is not None and IDENTIFIER.fullmatch(stem) else None
+
+
+def _newest(listing: bytes | None) -> str | None:
+    """Return the id of the conversation that was written last, from a listed folder."""
+    found: list[tuple[int, str]] = []
+    for line in (listing or b"").decode("utf-8", "replace").splitlines():
+        name, _, rest = line.partition("\t")
+        size, _, changed = rest.partition("\t")
+        stem = name.removesuffix(ENDING)
+        if stem != name and IDENTIFIER.fullmatch(stem) and size != "0" and changed.isdigit():
+            found.append((int(changed), stem))
+    return max(found)[1] if found else None
+
+
 def choose(request: AgentRequest, items: tuple[argv.Item, ...], *, bound: bool) -> Conversation:
     """Name the conversation; arguments that resume an unbound one stay as they are."""
     named = argv.values(items, argv.SESSION_ID)
     chosen = named[-1] if named else None
     own = native_resume(items)
     if own is not None and not (bound and request.resume is not None):
-        known = None if own.fork or own.native_id == UNNAMED else own.native_id
-        return Conversation(items=items, native_id=chosen or known)
+        return _as_given(request, items, own, chosen)
     if request.resume is None:
         if chosen or not request.fresh_id:
             return Conversation(items=items, native_id=chosen)
         fresh = (f"{argv.SESSION_ID}={request.fresh_id}",)
         return Conversation(items=items, words=fresh, native_id=request.fresh_id)
     kept = argv.without(items, *RESUMES, argv.FORK)
-    resumed = f"{argv.RESUME}={request.resume.native_id}"
+    resumed = f"{argv.RESUME}={request.resume.place or request.resume.native_id}"
     if not request.resume.fork:
         kept = argv.without(kept, argv.SESSION_ID)
         return Conversation(items=kept, words=(resumed,), native_id=request.resume.native_id)
@@ -62,6 +126,19 @@ def choose(request: AgentRequest, items: tuple[argv.Item, ...], *, bound: bool) 
         return Conversation(items=kept, words=(resumed, argv.FORK), native_id=chosen)
     words = (resumed, argv.FORK, f"{argv.SESSION_ID}={request.fresh_id}")
     return Conversation(items=kept, words=words, native_id=request.fresh_id)
+
+
+def _as_given(
+    request: AgentRequest, items: tuple[argv.Item, ...], own: NativeResume, chosen: str | None
+) -> Conversation:
+    """Leave the caller's resume as it is; where Claude would choose, name what the report names."""
+    settled = request.resume.native_id if request.resume is not None else own.native_id
+    known = None if own.fork or not IDENTIFIER.fullmatch(settled) else settled
+    if own.native_id != UNNAMED or not IDENTIFIER.fullmatch(settled):
+        return Conversation(items=items, native_id=chosen or known)
+    words = (f"{argv.RESUME}={settled}",)
+    kept = argv.without(items, argv.CONTINUE)
+    return Conversation(items=kept, words=words, native_id=chosen or known)
 
 
 def memory_trace(request: AgentRequest) -> Trace | None:

@@ -120,6 +120,11 @@ def bound(caller: Caller, grant: Grant) -> LaunchPlan:
             "on its screen Claude sends a prompt of the command line before it has loaded the "
             "memory tools; what is typed later has them"
         )
+    if request.resume is None and conversation.native_resume(caller.items) is not None:
+        draft.warnings.append(
+            "the conversation is picked in Claude, so amux cannot know it: one that began without "
+            "amux keeps what Claude's own memory put into it, and amux resume cannot return to it"
+        )
     trace = conversation.memory_trace(request)
     if trace is not None and trace in caller.facts.found:
         draft.warnings.append(

@@ -76,6 +76,12 @@ class ClaudeProvider(Provider):
         """Find --resume, --continue and their like."""
         return conversation.native_resume(argv.parse(arguments))
 
+    def continued(
+        self, request: AgentRequest, named: NativeResume, facts: Facts
+    ) -> NativeResume | tuple[str, ...] | None:
+        """Find the conversation of `--continue` and of a path."""
+        return conversation.continued(request, argv.parse(request.arguments), named, facts)
+
     def plan(
         self,
         request: AgentRequest,

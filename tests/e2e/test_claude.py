@@ -262,7 +262,8 @@ def test_a_native_conversation_without_a_record_is_resumed_untouched_and_reporte
     assert len(turn.user) > 1
     continued, turn = stage.turn("--continue")
     assert continued.binding is None
-    assert "(one that Claude picks) has no record" in (continued.unbound or "")
+    assert f"{session_id} has no record" in (continued.unbound or "")
+    assert len(turn.user) > 2
     assert (occurrences(turn, SECTION), occurrences(turn, PROTOCOL)) == (1, 0)
 
 

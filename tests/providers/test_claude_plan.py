@@ -45,6 +45,7 @@ from providers.errors import (
 
 CLAUDE = ClaudeProvider()
 NOTES = "/home/ann/project/notes.md"
+KNOWN = "aaaaaaaa-0000-4000-8000-00000000000a"
 SWITCH = "CLAUDE_CODE_DISABLE_AUTO_MEMORY"
 HERE = {"disableAgentView": True, "teammateMode": "in-process"}
 
@@ -391,7 +392,7 @@ def test_a_native_resume_is_found_in_every_spelling(
     assert CLAUDE.native_resume(arguments) == found
 
 
-@pytest.mark.parametrize("arguments", [("--resume", "abc", "-p", "hi"), ("-c", "-p", "hi")])
+@pytest.mark.parametrize("arguments", [("--resume", KNOWN, "-p", "hi"), ("-c", "-p", "hi")])
 def test_an_unknown_native_conversation_is_resumed_exactly_as_the_caller_asked(
     arguments: tuple[str, ...],
 ) -> None:
@@ -399,7 +400,7 @@ def test_an_unknown_native_conversation_is_resumed_exactly_as_the_caller_asked(
     plan = planned(CLAUDE, asked, None)
     assert plan.argv == ("/opt/agent", *arguments)
     assert (plan.environment, plan.files, plan.instructions) == ((), (), None)
-    assert plan.native_id == ("abc" if "abc" in arguments else None)
+    assert plan.native_id == (KNOWN if KNOWN in arguments else None)
 
 
 def test_without_memory_a_new_conversation_gets_an_id_and_nothing_else() -> None:
@@ -407,6 +408,85 @@ def test_without_memory_a_new_conversation_gets_an_id_and_nothing_else() -> None
     assert plan.argv == ("/opt/agent", "-p", "hi", f"--session-id={FRESH}")
     assert plan.native_id == FRESH
     assert plan.environment == ()
+
+
+FOLDER = "/home/ann/.claude/projects/-home-ann-my-project/"
+OLD = "11111111-1111-4111-8111-111111111111"
+
+
+def resolved(
+    arguments: tuple[str, ...], content: bytes | None, cwd: str = "/home/ann/my project"
+) -> tuple[str | None, NativeResume | None]:
+    """Return which file is asked for, and the conversation that its content tells."""
+    own = CLAUDE.native_resume(arguments)
+    assert own is not None
+    asked = request(*arguments, cwd=cwd)
+    answer = CLAUDE.continued(asked, own, Facts())
+    if not isinstance(answer, tuple):
+        return None, answer
+    (path,) = answer
+    found = CLAUDE.continued(asked, own, Facts({path: content}))
+    assert not isinstance(found, tuple)
+    return path, found
+
+
+def test_continue_takes_the_conversation_of_the_folder_that_was_written_last() -> None:
+    rows = [f"{OLD}.jsonl\t90\t50", f"{KNOWN}.jsonl\t10\t70", "agent-x.jsonl\t9\t99"]
+    rows += [f"{FRESH}.jsonl\t0\t99", f"{FRESH}\t0\t98", "memory\t0\t97"]
+    listing = "".join(f"{row}\n" for row in rows).encode()
+    assert resolved(("-c", "-p"), listing) == (FOLDER, NativeResume(native_id=KNOWN))
+    forked = NativeResume(native_id=KNOWN, fork=True)
+    assert resolved(("--continue", "--fork-session"), listing) == (FOLDER, forked)
+    for empty in (None, b""):
+        assert resolved(("-c",), empty) == (FOLDER, None)
+
+
+def test_a_path_names_the_conversation_that_its_lines_say_or_its_name() -> None:
+    line = json.dumps({"type": "user", "sessionId": KNOWN.upper()}).encode()
+    path = "/home/ann/my project/kept/x.jsonl"
+    content = b"not json\n[]\n" + line + b"\n"
+    found = NativeResume(native_id=KNOWN, place=path)
+    assert resolved(("--resume", "kept/x.jsonl"), content) == (path, found)
+    other = f"/a/{OLD}.jsonl"
+    by_name = NativeResume(native_id=OLD, place=other)
+    assert resolved((f"--resume={other}",), b"{}") == (other, by_name)
+    gone = NativeResume(native_id=other, place=other)
+    assert resolved(("--resume", other), None) == (other, gone)
+
+
+def test_an_id_is_the_same_in_capitals() -> None:
+    assert resolved(("--resume", KNOWN.upper()), None) == (None, NativeResume(native_id=KNOWN))
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--resume",), ("-r", "my title"), ("--from-pr", "7"), ("--teleport",)]
+)
+def test_what_somebody_picks_in_claude_is_bound_without_an_id(arguments: tuple[str, ...]) -> None:
+    assert resolved(arguments, None) == (None, None)
+    plan = planned(CLAUDE, request(*arguments), grant())
+    assert plan.argv[1 : 1 + len(arguments)] == arguments
+    assert option(plan, "--session-id") == []
+    assert plan.native_id is None
+    assert any("picked in Claude" in text for text in plan.warnings)
+
+
+def test_a_folder_whose_name_claude_cuts_is_not_guessed() -> None:
+    assert resolved(("--continue",), b"", cwd="/" + "d" * 200) == (None, None)
+
+
+def test_what_was_found_is_what_is_opened() -> None:
+    found = NativeResume(native_id=KNOWN)
+    continued = planned(CLAUDE, request("-c", "-p", "hi", resume=found), grant(instructions="x"))
+    assert option(continued, "--resume") == [KNOWN]
+    assert "-c" not in continued.argv
+    foreign = request("-c", "-p", "hi", mode=Mode.PASSTHROUGH, resume=found)
+    plan = planned(CLAUDE, foreign, None)
+    assert plan.argv == ("/opt/agent", "-p", "hi", f"--resume={KNOWN}")
+    assert plan.native_id == KNOWN
+    by_path = request("--resume", "kept/x.jsonl", resume=replace(found, place="/a/kept/x.jsonl"))
+    plan = planned(CLAUDE, by_path, grant(instructions="x"))
+    assert option(plan, "--resume") == ["/a/kept/x.jsonl"]
+    assert plan.native_id == KNOWN
 
 
 @pytest.mark.parametrize("mode", [Mode.TERMINAL, Mode.PASSTHROUGH])
