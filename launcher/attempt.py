@@ -58,7 +58,8 @@ def claim(
         known,
         id=identifier,
         agent_version=subject.version,
-        native_id="" if fresh else known.native_id,
+        native_id="" if fresh else _continued(subject, known),
+        conversations=() if fresh else known.conversations,
         kind=request.kind if stored is None else known.kind,
         parent=known.id if fresh and stored is not None else known.parent or request.parent,
         command=subject.command.argv,
@@ -90,6 +91,11 @@ def claim(
         lock=lock,
         unclaim=undo.enter_context(contextlib.ExitStack()),
     )
+
+
+def _continued(subject: Subject, known: SessionRecord) -> str:
+    """Return the conversation that this run goes on with: a session may have more than one."""
+    return known.native_id if subject.resume is None else subject.resume.native_id
 
 
 def _place(stored: SessionRecord | None, host: Host) -> RunPaths:

@@ -84,6 +84,18 @@ class Conversation:
         self._known = frozenset(one.control for one in seen if one.contradicts)
         return seen
 
+    def of_others(self, native_id: str) -> tuple[str, ...]:
+        """Return what contradicts the launch in a conversation that did not begin in the session.
+
+        Raises NotProvided, and what a provider raises.
+        """
+        where = self._where(native_id)
+        found = None if where is None else transcript.read(where.main, self._identity)
+        if found is None:
+            return ("its transcript cannot be read, so what is in it is not known",)
+        seen = self._sightings(self._part(found, native_id, ours=False))
+        return tuple(one.contradicts for one in seen if one.contradicts)
+
     def begin(self, instructions: str) -> None:
         """Take the text that the session froze; the run's own part begins here."""
         self._texts = Texts(protocol=self._texts.protocol, instructions=instructions)

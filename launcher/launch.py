@@ -13,7 +13,6 @@ import contextlib
 import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Final
 
 from hub.errors import HubError
@@ -26,6 +25,7 @@ from launcher.access import (
     check_unbound,
 )
 from launcher.attempt import Attempt, claim
+from launcher.attendance import Attendance
 from launcher.beside import start_server
 from launcher.binding import Lease
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from launcher.memory import Memory
     from launcher.request import LaunchRequest
     from launcher.spawn import AgentProcess, ExitStatus
-    from providers.base import AgentRequest, Grant, LaunchPlan
+    from providers.base import AgentRequest, LaunchPlan
 
 NOT_MADE: Final = "the launch could not be made"
 STDIO: Final = {
@@ -147,21 +147,23 @@ def _carry(
     stop_if_failed.callback(_end, attempt, agent, process)
     confirmed = together(confirmed, begun.confirmed)
     refused = functools.partial(_end_refused, sessions, record.id, process)
+    settled = functools.partial(write_settled, sessions, record.id)
     if isinstance(channel, JsonLinesChannel) and grant is not None:
-        text = confirmed.instructions or ""
-        channel.controls = controls(attempt, channel, agent, text, refused)
+        channel.controls = controls(
+            attempt, channel, agent, confirmed, told=settled, refused=refused
+        )
     seen += check_heard(attempt.request, hearing.before())
     report = established(attempt, bound, memory, plan, confirmed, version=agent.version, seen=seen)
     record = running(record, process, report, confirmed, plan)
     sessions.update(record)
     conversation.begin(record.instructions)
     if server is not None and grant is not None:
-        _attend(attempt, server, agent=agent, grant=grant, sessions=sessions, refused=refused)
-    told = functools.partial(write_settled, sessions, record.id)
+        screen = Attendance(attempt, sessions, conversation, notices, refused)
+        screen.attend(server, agent, grant)
     watcher = Watcher(
         subject.provider,
         (*confirmed.evidence, Evidence(control=VERSION, observed=agent.version, source="asked")),
-        told,
+        settled,
         refused,
         lambda seen: notices.tell(seen=seen),
     )
@@ -348,25 +350,6 @@ def _furnish(attempt: Attempt) -> None:
         attempt.use_account()
     if relocated:
         provide(subject.identity, subject.home, folders=subject.provider.folders, copies=copies)
-
-
-def _attend(  # noqa: PLR0913  # everything that a thread on the screen is settled with
-    attempt: Attempt,
-    server: Server,
-    *,
-    agent: AgentRequest,
-    grant: Grant,
-    sessions: SessionStore,
-    refused: Callable[[str], None],
-) -> None:
-    """Settle each thread that a person opens on the screen; end the screen where that fails."""
-    session = attempt.record.id
-    attend = held(attempt.subject.provider.attend, Confirmed, NoneType)
-    server.attend(
-        lambda message, settled: attend(server.channel, message, agent, grant, settled),
-        functools.partial(write_settled, sessions, session),
-        refused,
-    )
 
 
 def _end(attempt: Attempt, agent: AgentRequest, process: AgentProcess) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -51,6 +52,8 @@ def agent_request(attempt: Attempt, memory: Memory | None) -> AgentRequest:
         fresh_id=str(uuid.uuid4()),
         resume=subject.resume,
         options=attempt.request.options,
+        conversations=frozenset(attempt.record.conversations),
+        began=time.time(),
     )
 
 
@@ -207,31 +210,40 @@ def together(before: Confirmed, now: Confirmed) -> Confirmed:
     )
 
 
-def controls(
+def controls(  # noqa: PLR0913  # what a request is held to, and who hears of it
     attempt: Attempt,
     channel: JsonLinesChannel,
     agent: AgentRequest,
-    instructions: str,
+    confirmed: Confirmed,
+    *,
+    told: Callable[[Confirmed], None],
     refused: Callable[[str], None],
 ) -> Controls:
     """Hold the supervisor's own requests to what the launch confirmed.
 
-    `refused` hears why a conversation that a request opened cannot be held to it.
+    `told` hears what was established about a conversation that a request opened, `refused` why it
+    cannot be held to the launch.
     """
-    outgoing = held(attempt.subject.provider.outgoing, dict)
-    opened = held(attempt.subject.provider.opened)
+    provider, instructions = attempt.subject.provider, confirmed.instructions or ""
+    admit, outgoing = held(provider.admit), held(provider.outgoing, dict)
+    opened = held(provider.opened, Confirmed, NoneType)
+    known = set(agent.conversations) | {confirmed.native_id or ""}
+
+    def before(method: str, params: JsonObject) -> JsonObject:
+        admit(channel, method, params, frozenset(known))
+        return outgoing(method, params, instructions)
 
     def after(method: str, result: JsonObject) -> None:
         try:
-            opened(channel, method, result, agent)
+            found = opened(channel, method, result, agent)
         except (NotConfirmed, ProviderFailed) as error:
             refused(str(error))
             raise
+        if found is not None:
+            known.add(found.native_id or "")
+            told(found)
 
-    return Controls(
-        before=lambda method, params: outgoing(method, params, instructions),
-        after=after,
-    )
+    return Controls(before=before, after=after)
 
 
 def driving(attempt: Attempt, instructions: str, watch: Callable[[JsonObject], None]) -> Driving:

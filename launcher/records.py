@@ -57,6 +57,7 @@ def running(
         state=State.RUNNING,
         agent_version=report.agent_version,
         native_id=report.native_id or "",
+        conversations=_with(record, report.native_id),
         instructions=instructions,
         instructions_digest=digest(instructions) if instructions else "",
         processes=(
@@ -87,15 +88,22 @@ def write_end(sessions: SessionStore, record: SessionRecord, status: ExitStatus)
 def write_settled(sessions: SessionStore, session: str, confirmed: Confirmed) -> None:
     """Add what was established about a conversation that was opened while the run lives."""
     seen = tuple(recorded(one) for one in confirmed.evidence)
+    own = None if confirmed.foreign else confirmed.native_id
     with LIVE:
         record = sessions.load(session)
         settled = replace(
             record,
-            native_id=record.native_id or confirmed.native_id or "",
+            native_id=record.native_id or own or "",
+            conversations=_with(record, own),
             evidence=tuple(dict.fromkeys((*record.evidence, *seen))),
             warnings=tuple(dict.fromkeys((*record.warnings, *confirmed.warnings))),
         )
         sessions.update(settled)
+
+
+def _with(record: SessionRecord, native_id: str | None) -> tuple[str, ...]:
+    """Return the session's own conversations with one more."""
+    return tuple(dict.fromkeys(one for one in (*record.conversations, native_id) if one))
 
 
 def write_seen(

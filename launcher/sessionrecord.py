@@ -75,14 +75,16 @@ class SessionRecord:
 
     `binding` and below it up to `tool_list` are frozen when the session is made. Times are in
     RFC 3339, UTC. `boot` is the kernel's boot id that `processes` belong to, and `home` the
-    identity of the home that the latest run belongs to: a copied home loses it. `evidence` was
-    asked before the agent started, `seen` in the conversation itself, at the latest run.
+    identity of the home that the latest run belongs to: a copied home loses it. `conversations`
+    holds every native id that was opened under the session's controls. `evidence` was asked
+    before the agent started, `seen` in the conversation itself, at the latest run.
     """
 
     id: str
     provider: str
     agent_version: str = ""
     native_id: str = ""
+    conversations: tuple[str, ...] = ()
     kind: str = "conversation"
     parent: str = ""
     principal: str = ""
@@ -178,7 +180,7 @@ _NESTED: Final[Mapping[str, type[Any]]] = {
 _WORDS: Final[Mapping[str, type[StrEnum]]] = {"state": State, "mode": Mode, "tools": Tools}
 _NUMBERS: Final = frozenset({"pid", "start", "turn", "size"})
 _MAYBE_NUMBERS: Final = frozenset({"exit_code", "exit_signal"})
-_TEXTS: Final = frozenset({"command", "arguments", "warnings", "beside"})
+_TEXTS: Final = frozenset({"command", "arguments", "conversations", "warnings", "beside"})
 
 
 def _checked(kind: type[Value], values: object) -> Value:

@@ -180,7 +180,8 @@ class SessionStore:
         if not native_id:
             return None
         for record in self.list().records:
-            if record.provider == provider and record.native_id == native_id:
+            own = (record.native_id, *record.conversations)
+            if record.provider == provider and native_id in own:
                 return record
         return None
 

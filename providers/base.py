@@ -104,7 +104,9 @@ class AgentRequest:
     `environment` is the agent's, before the provider's own additions; `options` are among those
     that the provider declares. `interpreter` is the Python that amux itself runs on.
     `fresh_id` is a random UUID that a provider may give to a new native conversation. `unknown`
-    holds those of amux's own flags that this very agent was seen not to know.
+    holds those of amux's own flags that this very agent was seen not to know. `conversations` are
+    the native ids of the session's own conversations so far, `began` when the launch began, in
+    seconds since the epoch.
     """
 
     command: tuple[str, ...]
@@ -119,6 +121,8 @@ class AgentRequest:
     resume: NativeResume | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     unknown: frozenset[str] = frozenset()
+    conversations: frozenset[str] = frozenset()
+    began: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +169,8 @@ class Confirmed:
 
     `instructions` is the merged text that the session freezes, `native_id` the agent's own id
     of the conversation, where it has one by now. `version` is what the agent itself says that it
-    is, where it does: a launcher that asked another one plans anew.
+    is, where it does: a launcher that asked another one plans anew. `foreign`: the conversation did
+    not begin in this session, so that what an earlier memory put into it is there.
     """
 
     evidence: tuple[Evidence, ...] = ()
@@ -173,6 +178,7 @@ class Confirmed:
     native_id: str | None = None
     warnings: tuple[str, ...] = ()
     version: str = ""
+    foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -392,11 +398,24 @@ class Provider(ABC):
         del message, reason
         return None
 
+    def admit(
+        self, channel: Channel, method: str, params: JsonObject, known: frozenset[str]
+    ) -> None:
+        """Refuse a supervisor's own request that goes on with a conversation of others.
+
+        `known` holds the native ids of the session's own. Raises BadArguments.
+        """
+        del channel, method, params, known
+
     def opened(
         self, channel: Channel, method: str, result: JsonObject, request: AgentRequest
-    ) -> None:
-        """Act on the result of a supervisor's own request: it may have opened a conversation."""
+    ) -> Confirmed | None:
+        """Act on the result of a supervisor's own request: it may have opened a conversation.
+
+        Return what was established about it, None where it opened none.
+        """
         del channel, method, result, request
+        return None
 
     def attend(
         self,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from providers.base import Confirmed, Evidence, Tools
 from providers.codex import config, features, flags, hooks, threads, tools
 from providers.codex.asking import ANSWER_SECONDS, START_SECONDS, ask_all
-from providers.errors import NotConfirmed, RequestRefused, UnsupportedVersion
+from providers.errors import BadArguments, NotConfirmed, RequestRefused, UnsupportedVersion
 
 if TYPE_CHECKING:
     from providers.base import AgentRequest, Channel, Grant, JsonObject
@@ -179,8 +179,36 @@ def confirm(channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
     )
 
 
-def settle_opened(channel: Channel, method: str, result: JsonObject, request: AgentRequest) -> None:
+def admit(channel: Channel, method: str, parameters: JsonObject, known: frozenset[str]) -> None:
+    """Let a supervisor go on with threads of this session, and with their sub-agents, only.
+
+    Any other may hold what native memory put into it, lacks the protocol, and has a stored memory
+    mode that is not amux's to change. Raises BadArguments.
+    """
+    native_id = threads.continued(method, parameters)
+    if native_id is None or native_id in known:
+        return
+    (answer,) = ask_all(channel, (("thread/read", {"threadId": native_id}),))
+    if not isinstance(answer, RequestRefused):
+        parent = (answer.get("thread") or {}).get("parentThreadId")
+        if parent in known:
+            return
+    raise BadArguments(
+        f"conversation {native_id} did not begin in this session, so what Codex's own memory put "
+        "into it would come along, and the memory protocol would not be in it; go on with it by "
+        f"`amux launch codex -- resume {native_id}`, or start a new thread"
+    )
+
+
+def settle_opened(
+    channel: Channel, method: str, result: JsonObject, request: AgentRequest
+) -> Confirmed | None:
     """Disable memory mode for a thread that a supervisor's own request opened."""
     thread = result.get("thread") or {}
-    if method in threads.OPENING and not thread.get("ephemeral"):
-        disable_memory_mode(channel, request, str(thread.get("id")))
+    if method not in threads.OPENING:
+        return None
+    native_id = str(thread.get("id"))
+    if thread.get("ephemeral") or thread.get("parentThreadId"):
+        return Confirmed(native_id=native_id)
+    evidence = disable_memory_mode(channel, request, native_id)
+    return Confirmed(evidence=(evidence,), native_id=native_id)

@@ -153,11 +153,17 @@ class CodexProvider(Provider):
         """Own the `config` object and the instructions of every thread of the launch."""
         return threads.bound(method, params, instructions)
 
+    def admit(
+        self, channel: Channel, method: str, params: JsonObject, known: frozenset[str]
+    ) -> None:
+        """Refuse to go on with a thread that did not begin in this session."""
+        handshake.admit(channel, method, params, known)
+
     def opened(
         self, channel: Channel, method: str, result: JsonObject, request: AgentRequest
-    ) -> None:
+    ) -> Confirmed | None:
         """Disable memory mode for a thread that the supervisor opened."""
-        handshake.settle_opened(channel, method, result, request)
+        return handshake.settle_opened(channel, method, result, request)
 
     def attend(
         self,
@@ -170,7 +176,7 @@ class CodexProvider(Provider):
         """Disable memory mode for each thread that a person opens on the screen."""
         if message is None:
             return screen.settle_loaded(channel, request, grant, settled)
-        return screen.settle_started(channel, message, request, grant)
+        return screen.settle_started(channel, message, request, grant, settled)
 
 
 def _unbound(request: AgentRequest, caller: CallerArguments, hooks: tuple[str, ...]) -> LaunchPlan:

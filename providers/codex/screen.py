@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from providers.base import Confirmed
 from providers.codex import config, handshake, tools, version
@@ -12,6 +12,13 @@ from providers.errors import NotConfirmed, RequestRefused
 
 if TYPE_CHECKING:
     from providers.base import AgentRequest, Channel, Grant, JsonObject
+
+
+FOREIGN: Final = (
+    "which did not begin in this session; what an earlier memory put into it stays there, and the "
+    "memory protocol may not be in it"
+)
+UUID_DIGITS: Final = 32
 
 
 def control_server(channel: Channel, request: AgentRequest, instructions: str) -> Confirmed:
@@ -27,13 +34,24 @@ def control_server(channel: Channel, request: AgentRequest, instructions: str) -
 
 
 def settle_started(
-    channel: Channel, message: JsonObject, request: AgentRequest, grant: Grant
+    channel: Channel,
+    message: JsonObject,
+    request: AgentRequest,
+    grant: Grant,
+    settled: frozenset[str],
 ) -> Confirmed | None:
     """Settle the thread that a `thread/started` tells of: new ones, and forks."""
     if message.get("method") != "thread/started":
         return None
-    native_id = ((message.get("params") or {}).get("thread") or {}).get("id")
-    return _settle(channel, request, grant, native_id) if isinstance(native_id, str) else None
+    thread = (message.get("params") or {}).get("thread") or {}
+    native_id, origin = thread.get("id"), thread.get("forkedFromId")
+    if not isinstance(native_id, str) or native_id in settled:
+        return None
+    found = _settle(channel, request, grant, native_id)
+    if origin is None or origin in settled | _own(request):
+        return found
+    text = f"conversation {native_id} was forked on the screen from {origin}, {FOREIGN}"
+    return replace(found, foreign=True, warnings=(*found.warnings, text))
 
 
 def settle_loaded(
@@ -43,25 +61,44 @@ def settle_loaded(
     answer = channel.request("thread/loaded/list", {}, deadline=ANSWER_SECONDS)
     for native_id in answer.get("data") or []:
         if isinstance(native_id, str) and native_id not in settled:
-            return _settle_resumed(channel, request, grant, native_id)
+            return _settle_unheard(channel, request, grant, native_id)
     return None
 
 
-def _settle_resumed(
+def _settle_unheard(
     channel: Channel, request: AgentRequest, grant: Grant, native_id: str
 ) -> Confirmed:
+    """Settle a thread by its age: a new one may be listed before a message tells of it.
+
+    The stored memory mode of an older one of others is theirs, and is left as it is: nothing of
+    native memory is on in this server.
+    """
     answer = channel.request("thread/read", {"threadId": native_id}, deadline=ANSWER_SECONDS)
     thread = answer.get("thread") or {}
     if thread.get("parentThreadId"):
         return Confirmed(native_id=native_id)  # a sub-agent has its parent's settings
-    found = _settle(channel, request, grant, native_id)
-    if request.resume is not None and native_id == request.resume.native_id:
-        return found
-    foreign = (
-        f"conversation {native_id} was resumed on the screen; what an earlier memory put into it "
-        "stays there"
-    )
-    return replace(found, warnings=(*found.warnings, foreign))
+    if native_id in _own(request) or _made(thread, native_id) > request.began:
+        return _settle(channel, request, grant, native_id)
+    text = f"conversation {native_id} was resumed on the screen, {FOREIGN}"
+    return Confirmed(native_id=native_id, foreign=True, warnings=(text,))
+
+
+def _own(request: AgentRequest) -> frozenset[str]:
+    """Return the session's own threads, and the one that it resumes or forks."""
+    named = frozenset() if request.resume is None else frozenset((request.resume.native_id,))
+    return request.conversations | named
+
+
+def _made(thread: JsonObject, native_id: str) -> float:
+    """Return when a thread was made, in seconds since the epoch: its id, a UUID of version 7, says.
+
+    Another kind of id is told by the time that Codex names, which is in whole seconds.
+    """
+    digits = native_id.replace("-", "")
+    if len(digits) == UUID_DIGITS and digits[12] == "7":
+        return int(digits[:12], 16) / 1000
+    made = thread.get("createdAt")
+    return float(made) + 1 if isinstance(made, int) else 0.0
 
 
 def _settle(channel: Channel, request: AgentRequest, grant: Grant, native_id: str) -> Confirmed:

@@ -64,6 +64,22 @@ def bound(method: str, parameters: JsonObject, instructions: str) -> JsonObject:
     return {**parameters, "config": config, "developerInstructions": instructions}
 
 
+def continued(method: str, parameters: JsonObject) -> str | None:
+    """Return the id of the thread that a request goes on with; None where it goes on with none.
+
+    Raises BadArguments where the conversation is given as a file or as text.
+    """
+    if method not in OPENING or method == "thread/start":
+        return None
+    for name in ("path", "history"):
+        if parameters.get(name):
+            raise BadArguments(
+                f"{method} with `{name}` goes on with a conversation that amux cannot know; name "
+                "one of this session by its threadId"
+            )
+    return str(parameters.get("threadId"))
+
+
 def _flatten(config: JsonObject) -> JsonObject:
     """Take whole tables apart, so that they do not replace what the launch set in them."""
     flat: JsonObject = {}

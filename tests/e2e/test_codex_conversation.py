@@ -25,6 +25,7 @@ from launcher.probe.talk import take_turn
 from launcher.request import LaunchRequest
 from launcher.sessions import SessionStore
 from providers.codex import CodexProvider
+from providers.errors import BadArguments
 from providers.sighting import TranscriptPart
 from tests.e2e.test_codex_instructions import Parent
 
@@ -173,3 +174,35 @@ def test_what_sub_agents_were_told_is_read_in_their_own_rollouts(
     assert found[f"native memory in {who}"].observed == "absent"
     assert found[f"protocol in {who}"].observed == ("once" if role is None else "absent")
     assert found["protocol"].observed == "once"
+
+
+def test_a_supervisor_cannot_go_on_with_a_native_conversation_and_its_row_stays(
+    host: Host, tmp_path: Path, version: str
+) -> None:
+    with prepared(tmp_path, version) as (home, model):
+        with open_codex(home, None) as codex:
+            codex.turn("native")
+        with launch(wanted(home), host) as run:
+            turn(run, "hello")
+            params = {"threadId": codex.native_id}
+            for method in ("thread/resume", "thread/fork"):
+                with pytest.raises(BadArguments, match="did not begin in this session"):
+                    run.channel.request(method, params, deadline=30)
+                with pytest.raises(BadArguments, match="did not begin in this session"):
+                    run.channel.send({"id": 99, "method": method, "params": params})
+            second = run.channel.request("thread/start", {"cwd": str(home.cwd)}, deadline=30)
+            native_id = str(second["thread"]["id"])
+            take_turn("codex", run.channel, "second", native_id=native_id, deadline=60)
+        assert home.modes().pop(codex.native_id) == "enabled"
+        assert list(home.modes().values()).count("disabled") == 2
+        record = SessionStore(host.home).load(run.report.session)
+        assert record.conversations == (run.report.native_id, native_id)
+        # A thread of an earlier run of the same session is the session's own.
+        with launch(wanted(home, session=record.id), host) as again:
+            again.channel.request("thread/resume", {"threadId": native_id}, deadline=30)
+            take_turn("codex", again.channel, "third", native_id=native_id, deadline=60)
+        bound = [
+            one for one in model.turns if one.user[-1:] in {("hello",), ("second",), ("third",)}
+        ]
+        assert len(bound) == 3
+        assert not any(SUMMARY in one.system for one in bound)

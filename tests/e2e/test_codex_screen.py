@@ -145,22 +145,63 @@ def test_every_thread_on_the_screen_is_bound_also_new_ones_and_a_resume_of_them(
         assert set(place.home.modes().values()) == {"disabled"}
 
 
-def test_a_conversation_that_is_resumed_on_the_screen_is_found_and_named(version: str) -> None:
+@pytest.mark.parametrize("require", [False, True])
+def test_a_native_conversation_that_is_resumed_on_the_screen_is_named_and_its_row_stays(
+    version: str, *, require: bool
+) -> None:
     with desk(version) as place:
         with open_codex(place.home, None) as codex:
             codex.turn("from before")
         assert place.home.modes() == {codex.native_id: "enabled"}
-        with place.screen("launch", "codex") as screen:
+        words = ("--require-memory",) if require else ()
+        with place.screen("launch", "codex", *words) as screen:
             screen.until(lambda: len(place.home.modes()) == 2, "a new thread")
             screen.enter("/resume", lambda: "frombefore" in screen.screen)
             screen.press("\r")
-            screen.until(lambda: bool(place.record().warnings), "the record's warning")
-            turn = place.prompt(screen, "go on")
+            if require:
+                screen.until(lambda: place.record().state is State.ENDED, "the run's end")
+            else:
+                screen.until(lambda: len(place.record().warnings) > 1, "the record's warnings")
+                turn = place.prompt(screen, "go on")
+                assert "from before" in turn.user
+                assert "OLD-NATIVE-SUMMARY" in turn.system  # as the warnings say
+                assert screen.leave("/quit") == 0
+        assert place.home.modes()[codex.native_id] == "enabled"
+        record = place.record()
+        assert f"{codex.native_id} was resumed on the screen" in record.warnings[0]
+        assert any("its native memory into this conv" in text for text in record.warnings)
+        assert any("does not have the memory protocol" in text for text in record.warnings)
+        assert codex.native_id not in {record.native_id, *record.conversations}
+        assert ("requires memory" in record.failure) == require
+
+
+def anew(place: Desk, screen: Terminal, *, count: int) -> None:
+    """Open a new thread on the screen, the one of that number."""
+    screen.enter("/new", lambda: len(place.home.modes()) == count)
+
+
+def test_new_threads_of_the_screen_are_not_called_resumed_and_can_be_resumed_by_their_ids(
+    version: str,
+) -> None:
+    with desk(version) as place:
+        with place.screen("launch", "codex") as screen:
+            screen.until(lambda: READY_TIGHT in screen.screen, "the prompt")
+            for number in range(1, 4):
+                place.prompt(screen, f"hello {number}")
+                anew(place, screen, count=number + 1)
+            place.prompt(screen, "last")
+            screen.until(lambda: len(place.record().conversations) == 4, "every thread settled")
             assert screen.leave("/quit") == 0
-        assert "from before" in turn.user
-        assert place.home.modes()[codex.native_id] == "disabled"
-        assert f"{codex.native_id} was resumed on the screen" in place.record().warnings[0]
-        assert place.record().native_id != codex.native_id
+        record = place.record()
+        assert record.warnings == ()
+        assert set(record.conversations) == set(place.home.modes())
+        later = record.conversations[-1]
+        words = ("--", "exec", "--skip-git-repo-check", "resume", later, "more")
+        resumed = run(place, "launch", "codex", *words)
+        assert resumed.returncode == 0, resumed.stderr
+        assert_bound(place.model.turns[-1])
+        assert place.record().id == record.id
+        assert place.record().native_id == later
 
 
 def run(place: Desk, *words: str) -> subprocess.CompletedProcess[str]:

@@ -45,6 +45,7 @@ def full_record(store: SessionStore) -> SessionRecord:
         provider="codex",
         agent_version="0.171.0",
         native_id="0199-aa",
+        conversations=("0199-aa", "0199-bb"),
         kind="task",
         parent="abcd1234",
         principal="alice@example.org",

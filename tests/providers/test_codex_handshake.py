@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -322,20 +322,96 @@ def started(thread: JsonObject) -> JsonObject:
     return {"method": "thread/started", "params": {"thread": thread}}
 
 
+BEGAN = 1_796_000_000.0
+OLD = "01a12000-0000-7000-8000-000000000000"
+NEW = "01a22e6d-6b61-7182-8110-f31198a5e040"
+"""Threads from before and after BEGAN, by the time in their ids."""
+
+
+def on_screen(**changes: Any) -> AgentRequest:  # noqa: ANN401  # any field
+    return replace(request(mode=Mode.TERMINAL), began=BEGAN, **changes)
+
+
 def test_each_thread_of_a_screen_is_settled_once_and_others_messages_are_left_alone() -> None:
-    asked = request(mode=Mode.TERMINAL)
+    asked = on_screen()
     scripted = channel()
     none = frozenset[str]()
     found = CODEX.attend(scripted, started({"id": "t5"}), asked, grant(), none)
     mode = Evidence(control="memoryMode", observed="disabled", source="thread/memoryMode/set")
     assert found == Confirmed(evidence=(mode,), native_id="t5")
     assert scripted.asked == [("thread/memoryMode/set", {"threadId": "t5", "mode": "disabled"})]
+    known = frozenset({"t5"})
+    assert CODEX.attend(scripted, started({"id": "t5"}), asked, grant(), known) is None
     assert CODEX.attend(scripted, {"method": "turn/started"}, asked, grant(), none) is None
-    resumed = CODEX.attend(scripted, None, asked, grant(), frozenset({"t1"}))
-    assert resumed is not None
-    assert resumed.native_id == "t9"
-    assert "t9 was resumed on the screen" in resumed.warnings[0]
     assert CODEX.attend(scripted, None, asked, grant(), frozenset({"t1", "t9"})) is None
+
+
+@pytest.mark.parametrize("thread", [{"id": OLD}, {"id": "t9", "createdAt": int(BEGAN) - 60}])
+def test_an_older_thread_that_is_resumed_on_a_screen_is_named_and_its_row_left_as_it_is(
+    thread: JsonObject,
+) -> None:
+    loaded = {"data": [thread["id"]]}
+    scripted = channel(thread__loaded__list=loaded, thread__read={"thread": thread})
+    found = CODEX.attend(scripted, None, on_screen(), grant(), frozenset())
+    assert found is not None
+    assert (found.native_id, found.foreign, found.evidence) == (thread["id"], True, ())
+    assert f"{thread['id']} was resumed on the screen" in found.warnings[0]
+    assert "thread/memoryMode/set" not in [method for method, _ in scripted.asked]
+    for own in (
+        on_screen(conversations=frozenset({thread["id"]})),
+        on_screen(resume=NativeResume(native_id=thread["id"])),
+    ):
+        settled = CODEX.attend(scripted, None, own, grant(), frozenset())
+        assert settled is not None
+        assert (settled.foreign, settled.warnings) == (False, ())
+        assert settled.evidence[0].control == "memoryMode"
+
+
+@pytest.mark.parametrize("thread", [{"id": NEW}, {"id": "t9", "createdAt": int(BEGAN)}])
+def test_a_new_thread_that_is_listed_before_a_message_tells_of_it_is_not_called_resumed(
+    thread: JsonObject,
+) -> None:
+    loaded = {"data": [thread["id"]]}
+    scripted = channel(thread__loaded__list=loaded, thread__read={"thread": thread})
+    found = CODEX.attend(scripted, None, on_screen(), grant(), frozenset())
+    assert found is not None
+    assert (found.foreign, found.warnings) == (False, ())
+    assert found.evidence[0].control == "memoryMode"
+
+
+def test_a_fork_of_anothers_conversation_is_settled_and_named() -> None:
+    message = started({"id": NEW, "forkedFromId": OLD})
+    for asked, foreign in (
+        (on_screen(), True),
+        (on_screen(resume=NativeResume(native_id=OLD, fork=True)), False),
+        (on_screen(conversations=frozenset({OLD})), False),
+    ):
+        found = CODEX.attend(channel(), message, asked, grant(), frozenset())
+        assert found is not None
+        assert found.foreign is foreign
+        assert len(found.warnings) == foreign
+        assert found.evidence[0].control == "memoryMode"
+
+
+@pytest.mark.parametrize("method", ["thread/resume", "thread/fork"])
+def test_a_supervisor_goes_on_only_with_threads_of_the_session_and_their_sub_agents(
+    method: str,
+) -> None:
+    known = frozenset({"t1"})
+    scripted = channel()
+    CODEX.admit(scripted, method, {"threadId": "t1"}, known)
+    CODEX.admit(scripted, "thread/start", {}, known)
+    CODEX.admit(scripted, "turn/start", {"threadId": "t9"}, known)
+    assert scripted.asked == []
+    child = channel(thread__read={"thread": {"parentThreadId": "t1"}})
+    CODEX.admit(child, method, {"threadId": "t2"}, known)
+    for answer in ({"thread": {"parentThreadId": None}}, refused("no such thread")):
+        with pytest.raises(BadArguments, match="t9 did not begin in this session"):
+            CODEX.admit(channel(thread__read=answer), method, {"threadId": "t9"}, known)
+    others: list[JsonObject] = [{"path": "/r.jsonl"}, {"history": [{}]}]
+    for given in others:
+        with pytest.raises(BadArguments, match="that amux cannot know"):
+            CODEX.admit(scripted, method, {"threadId": "t1", **given}, known)
 
 
 def test_a_side_conversation_is_let_be_and_a_refusal_is_not() -> None:
