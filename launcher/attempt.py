@@ -76,6 +76,7 @@ def claim(
         ended="",
         exit_code=None,
         exit_signal=None,
+        survivors=0,
         failure="",
         processes=(),
         seen=(),

@@ -81,6 +81,7 @@ class Event:
             values["exit_code"] = self.status.code
             values["exit_signal"] = self.status.signal
             values["lost"] = self.status.lost
+            values["survivors"] = self.status.survivors
         if self.code:
             values |= {"code": self.code, "message": self.message}
         if self.seen:

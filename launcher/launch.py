@@ -282,11 +282,13 @@ def _write_end(
 ) -> None:
     """Write down what the conversation showed, then how the run ended; never raises.
 
-    Where that cannot be written (a full disk), the next start of amux settles the record.
+    Where that cannot be written (a full disk), or something of the run could not be ended, the next
+    start of amux looks again.
     """
     try:
         finish()
         write_end(sessions, attempt.record, status)
+        attempt.lock.unsettled = status.survivors > 0
     except (OSError, LaunchError) as error:
         attempt.lock.unsettled = True
         notices.say(f"how the run ended could not be written down: {error}")

@@ -1,6 +1,6 @@
 """The limit of open files: a supervisor of hundreds needs more than the usual 1,024.
 
-Each session holds five descriptors. The soft limit is raised for this process alone: agents get
+Each session holds six descriptors. The soft limit is raised for this process alone: agents get
 back the one that it was started with, since old programs count on a low one.
 """
 

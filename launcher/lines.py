@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import threading
 import time
 from collections import deque
@@ -16,6 +17,8 @@ from launcher.errors import AgentFailed, ChannelError, DeadlinePassed
 from providers.errors import Silence
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from launcher.spawn import AgentProcess
 
 SEND_DEADLINE: Final = 30.0
@@ -24,6 +27,9 @@ FRAME_LIMIT: Final = 64 * 1024 * 1024
 """Bytes of one line."""
 QUEUE_LIMIT: Final = 64 * 1024 * 1024
 """Bytes of messages that nobody has received; past it the agent's stdout is left to fill."""
+REST_BYTES: Final = 1024 * 1024
+"""At most this much is read after the run's end: the most that a pipe can hold."""
+CHUNK: Final = 65536
 NOISE_LINES: Final = 200
 NOISE_BYTES: Final = 64 * 1024
 NOISE_KEPT: Final = 200
@@ -40,6 +46,29 @@ class SilenceError(Silence, DeadlinePassed):
     code = DeadlinePassed.code
 
 
+class RunOver:
+    """Whether the run is over, as a flag and as a descriptor that a poll wakes up for."""
+
+    def __init__(self) -> None:
+        self.told = False
+        self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._lock = threading.Lock()
+
+    def tell(self) -> None:
+        """Say that it is."""
+        with self._lock:
+            self.told = True
+            if self.descriptor >= 0:
+                os.eventfd_write(self.descriptor, 1)
+
+    def close(self) -> None:
+        """Let go of the descriptor."""
+        with self._lock:
+            descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
 class LineChannel:
     """Text lines in both directions."""
 
@@ -53,6 +82,7 @@ class LineChannel:
         self._queue: deque[tuple[Any, int]] = deque()
         self._queued = 0
         self._ended: str | None = None
+        self._over = RunOver()
         self._noise: deque[str] = deque(maxlen=NOISE_LINES)
         self._noise_lines = 0
         self._noise_bytes = 0
@@ -60,6 +90,7 @@ class LineChannel:
             target=self._read, name=f"amux-channel-{process.pid}", daemon=True
         )
         self._thread.start()
+        process.on_end(lambda _: self._run_ended())
 
     @property
     def noise(self) -> tuple[str, ...]:
@@ -90,7 +121,7 @@ class LineChannel:
 
     def _put(self, message: Any, size: int) -> None:  # noqa: ANN401  # str or object by kind
         with self._changed:
-            while self._queued > QUEUE_LIMIT and self._ended is None:
+            while self._queued > QUEUE_LIMIT and self._ended is None and not self._over.told:
                 self._changed.wait()
             self._queue.append((message, size))
             self._queued += size
@@ -159,7 +190,7 @@ class LineChannel:
         reason = ""
         pending = bytearray()
         try:
-            while chunk := os.read(self._stdout.fileno(), 65536):
+            for chunk in self._chunks():
                 start = len(pending)
                 pending += chunk
                 if b"\n" not in chunk:
@@ -183,6 +214,32 @@ class LineChannel:
         self._broken(reason)
         self._drain()
 
+    def _chunks(self) -> Iterator[bytes]:
+        """Yield what the agent writes, to the end of the pipe or, with a little more, of the run.
+
+        The pipe may outlive the run: a target can hand its end to a process of its own elsewhere.
+        """
+        source, rest = self._stdout.fileno(), REST_BYTES
+        poll = select.poll()
+        poll.register(source, select.POLLIN)
+        poll.register(self._over.descriptor, select.POLLIN)
+        while rest > 0:
+            ready = {descriptor for descriptor, _ in poll.poll(0 if self._over.told else None)}
+            if source in ready:
+                chunk = os.read(source, CHUNK)
+                if not chunk:
+                    return
+                rest -= len(chunk) if self._over.told else 0
+                yield chunk
+            elif self._over.told:
+                return
+
+    def _run_ended(self) -> None:
+        """Let the reader go: nobody has to receive what it waits to hand over."""
+        self._over.tell()
+        with self._changed:
+            self._changed.notify_all()
+
     def _accept_last(self, line: bytes) -> None:
         self._accept(line)
 
@@ -196,6 +253,7 @@ class LineChannel:
     def _drain(self) -> None:
         """Read on and forget, so that an agent that goes on writing is not blocked for ever."""
         with contextlib.suppress(OSError, ValueError):
-            while os.read(self._stdout.fileno(), 65536):
+            for _ in self._chunks():
                 pass
         self._stdout.close()
+        self._over.close()

@@ -49,15 +49,17 @@ class Lookout:
                 key, (due, pause, look) = min(self._due.items(), key=lambda item: item[1][0])
                 left = due - time.monotonic()
                 if left > 0:
+                    del look  # what is let go meanwhile is not to be held here
                     self._changed.wait(left)
                     continue
             happened = look()
+            del look
             with self._changed:
                 if happened:
                     self._due.pop(key, None)
                 elif key in self._due:
                     pause = min(2 * pause, self._last)
-                    self._due[key] = (time.monotonic() + pause, pause, look)
+                    self._due[key] = (time.monotonic() + pause, pause, self._due[key][2])
 
 
 LOOKOUT: Final = Lookout()

@@ -9,13 +9,15 @@ import select
 import signal
 import socket
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass, replace
 from selectors import EVENT_READ, PollSelector
 from typing import TYPE_CHECKING, Final
 
+from launcher import cgroup
 from launcher.errors import AgentFailed, AgentNotFound, IsolationRefused, LaunchError
-from launcher.processes import end_marked, start_time
+from launcher.processes import end_left, end_marked, start_time
 from launcher.stdio import Stdio, write_all
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ class ExitStatus:
     """How the agent ended: an exit `code` or a `signal`, never both.
 
     `lost` means that the shim was killed, so the status is amux's own KILL. `survivors` counts
-    descendants that could not be ended (set-id programs of another user).
+    processes of the run that could not be ended (set-id programs of another user).
     """
 
     code: int | None = None
@@ -74,8 +76,11 @@ class AgentProcess:
         guard: subprocess.Popen[bytes],
         control: socket.socket,
         ends: Ends,
+        group: str,
     ) -> None:
         self.request = request
+        self.group = group
+        """The folder of the run's control group; empty where it has none."""
         self.stdin = ends.our_stdin
         self.stdout = ends.our_stdout
         self.terminal = ends.terminal
@@ -102,6 +107,7 @@ class AgentProcess:
         self._stopped_early = 0
         self._ending: ExitStatus | None = None
         self._left: int | None = None
+        self._heard = 0.0
         self._lock = threading.Lock()
         self._thread = threading.Thread(
             target=self._watch, name=f"amux-watch-{guard.pid}", daemon=True
@@ -214,13 +220,17 @@ class AgentProcess:
     ) -> ExitStatus:
         """End the agent and its descendants and return how it ended.
 
-        Takes at most `close + term + kill` plus the time that the kernel needs. If the shim
-        itself does not answer, it is killed, and what is left is ended by the run's marker.
+        Takes at most `close + term + kill` plus the time that the kernel needs for as long as it
+        ends one after the other. If the shim itself does not answer, it is killed, and what is
+        left is ended by the run's marks.
         """
         self.begin_stop(close=close, term=term, kill=kill)
-        status = self.wait(close + term + 2 * kill + SHIM_GRACE)
-        if status is None:
-            self._give_up(kill)
+        until = time.monotonic() + close + term + 2 * kill + SHIM_GRACE
+        while self.wait(until - time.monotonic()) is None:
+            until = self._heard + 2 * kill + SHIM_GRACE  # shim or guard is at work
+            if until < time.monotonic():
+                self._give_up(kill)
+                break
         return self._status or ExitStatus(signal=signal.SIGKILL, lost=True)
 
     def started(self) -> None:
@@ -296,6 +306,7 @@ class AgentProcess:
         return bool(chunk)
 
     def _hear(self, line: str) -> None:
+        self._heard = time.monotonic()
         word, _, rest = line.partition(" ")
         if word == "started":
             pid, _, started = rest.partition(" ")
@@ -329,9 +340,13 @@ class AgentProcess:
         self._guard.wait()
         status = self._ending
         if self._left is None or status is None:
-            # Whoever was killed may have known processes that only the marker still tells of.
+            # Whoever was killed may have known processes that only the marks still tell of.
             left = end_marked([self.request.marker], KILL_GRACE)
-            self._left = max(left, self._left or 0)
+        else:
+            left = end_left(self.request.marker, self.shim_start_time, KILL_GRACE)
+        self._left = max(left, self._left or 0)
+        if self.group:
+            cgroup.remove(self.group)
         if status is None:
             status = ExitStatus(signal=signal.SIGKILL, lost=True, survivors=self._left)
             self._failure = self._failure or "0 the shim was killed before the agent was started"

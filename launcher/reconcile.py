@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from launcher.host import Host
+    from launcher.sessions import SessionLock
 
 END_DEADLINE: Final = 5.0
 """Seconds for the processes of one run to be gone after KILL."""
@@ -111,14 +112,17 @@ def reconcile(store: SessionStore, *, also: tuple[str, ...] = ()) -> tuple[Recon
     run that a copied record names belongs to the home that was copied, and goes on.
     """
     with contextlib.ExitStack() as locks:
-        cut_off = list(_cut_off(store, locks, also))
+        held = dict(_cut_off(store, locks, also))
+        cut_off = [record for record, _ in held.values()]
         before = find_marked([record.marker for record in cut_off])
-        if any(before.values()):
+        if cut_off:
             end_marked([record.marker for record in cut_off], END_DEADLINE)
         after = find_marked([record.marker for record in cut_off if before[record.marker]])
+        for record in cut_off:
+            held[record.id][1].unsettled = bool(after.get(record.marker))
         return tuple(
             Reconciled(
-                record=_settle(store, record, CUT_OFF),
+                record=_settle(store, record, CUT_OFF, len(after.get(record.marker, ()))),
                 ended=len(before[record.marker]) - len(after.get(record.marker, ())),
                 survivors=len(after.get(record.marker, ())),
             )
@@ -128,21 +132,33 @@ def reconcile(store: SessionStore, *, also: tuple[str, ...] = ()) -> tuple[Recon
 
 def _cut_off(
     store: SessionStore, locks: contextlib.ExitStack, also: tuple[str, ...]
-) -> Iterator[SessionRecord]:
+) -> Iterator[tuple[str, tuple[SessionRecord, SessionLock]]]:
     """Find the sessions whose run nobody holds any more, and hold them."""
     for session in (*store.unfinished(), *also):
         with contextlib.suppress(SessionRunning, SessionNotFound, SessionDamaged, BadRequest):
-            locks.enter_context(store.locked(session, wait=0))
+            lock = locks.enter_context(store.locked(session, wait=0))
             record = store.load(session)
-            if not record.active:
+            if not record.active and not record.survivors:
                 continue
             if store.copied(record):
-                _settle(store, record, COPIED)
+                _settle(store, record, COPIED, 0)
             else:
-                yield record
+                yield session, (record, lock)
 
 
-def _settle(store: SessionStore, record: SessionRecord, failure: str) -> SessionRecord:
+def _settle(
+    store: SessionStore, record: SessionRecord, failure: str, survivors: int
+) -> SessionRecord:
+    """Write down that the run is over, and how many of its processes could not be ended."""
+    if not record.active:
+        return store.update(replace(record, survivors=survivors))
     return store.update(
-        replace(record, state=State.ENDED, ended=timestamp(), failure=failure, processes=())
+        replace(
+            record,
+            state=State.ENDED,
+            ended=timestamp(),
+            failure=failure,
+            survivors=survivors,
+            processes=(),
+        )
     )

@@ -80,6 +80,7 @@ def write_end(sessions: SessionStore, record: SessionRecord, status: ExitStatus)
             ended=timestamp(),
             exit_code=status.code,
             exit_signal=status.signal,
+            survivors=status.survivors,
             processes=(),
         )
         sessions.update(ended)

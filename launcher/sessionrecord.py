@@ -114,6 +114,7 @@ class SessionRecord:
     ended: str = ""
     exit_code: int | None = None
     exit_signal: int | None = None
+    survivors: int = 0
     failure: str = ""
     warnings: tuple[str, ...] = ()
     evidence: tuple[RecordedEvidence, ...] = ()
@@ -178,7 +179,7 @@ _NESTED: Final[Mapping[str, type[Any]]] = {
     "seen": Sighting,
 }
 _WORDS: Final[Mapping[str, type[StrEnum]]] = {"state": State, "mode": Mode, "tools": Tools}
-_NUMBERS: Final = frozenset({"pid", "start", "turn", "size"})
+_NUMBERS: Final = frozenset({"pid", "start", "turn", "size", "survivors"})
 _MAYBE_NUMBERS: Final = frozenset({"exit_code", "exit_signal"})
 _TEXTS: Final = frozenset({"command", "arguments", "conversations", "warnings", "beside"})
 

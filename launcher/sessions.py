@@ -79,8 +79,8 @@ class Listing:
 class SessionLock:
     """The right to run a session. The run's shim may hold the same descriptor.
 
-    With `unsettled` its file stays: the record does not say how the run ended, so the next start
-    of amux has to look.
+    With `unsettled` its file stays: the record does not say how the run ended, or something of it
+    could not be ended, so the next start of amux has to look.
     """
 
     descriptor: int
@@ -207,11 +207,11 @@ class SessionStore:
             os.close(descriptor)
 
     @contextmanager
-    def locked(self, session: str, *, wait: float = LOCK_WAIT) -> Iterator[None]:
+    def locked(self, session: str, *, wait: float = LOCK_WAIT) -> Iterator[SessionLock]:
         """Hold the session's lock for a while; it stays unsettled where a record is not written."""
         lock = self.lock(session, wait=wait)
         try:
-            yield
+            yield lock
         except OSError:
             lock.unsettled = True
             raise

@@ -17,6 +17,7 @@ first message is the specification (`encode`), then lines in both directions:
                  failed ERRNO STAGE
                  stopped N              the agent was stopped by signal N
                  ended exit|signal N SURVIVORS
+    both:        ending N            fewer are left than before, so go on waiting
     guard:       gone SURVIVORS      the last line; without an `ended` before it the shim was killed
 
 Only cheap modules are imported: one shim runs beside each agent. `_signal` is `signal` without
@@ -31,8 +32,11 @@ import select
 import sys
 import time
 
+from launcher import cgroup
+from launcher.proctable import look
 from launcher.specification import INHERIT, PIPES, PTY, Specification, decode
 from launcher.start import DEAF, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl, start_agent
+from launcher.teardown import KILL_GRACE, RETRY, Ending, now, reap_all, send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,13 +48,6 @@ else:
 # Milliseconds.
 SUPERVISOR_LOST_GRACE = 2_000
 """Between TERM and KILL for an agent whose supervisor is gone."""
-ORPHAN_GRACE = 500
-"""Between TERM and KILL for what an agent left behind."""
-KILL_GRACE = 5_000
-"""For killed processes to be gone, before they are counted as survivors."""
-RETRY = 10
-"""Between two looks at what is left."""
-
 SIGKILL, SIGTERM, SIGCONT, SIGTSTP = 9, 15, 18, 20
 ASK = int(signal.SIGRTMIN) + 5
 """Asks guard and shim to end the run: nobody else's signal, so TERM and HUP may stay ignored."""
@@ -59,11 +56,8 @@ LADDER = (SIGTERM, SIGKILL, SIGKILL)
 
 def start_time(pid: int) -> int:
     """Return when the process started, in clock ticks since boot; 0 if it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # pathlib is too heavy here
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (OSError, IndexError):
-        return 0
+    process = look(pid)
+    return 0 if process is None else process.start
 
 
 def _receive(control: int) -> tuple[Specification, bytes] | None:
@@ -110,7 +104,14 @@ class Shim:
         self._commands()
         while self.status is None:
             self._wait()
-        return self._report(_end_descendants(self._reap, self.wake))
+        return self._report(self._ending().end())
+
+    def _ending(self) -> Ending:
+        def tell(left: int) -> None:
+            self._tell(f"ending {left}")
+
+        group = os.fsdecode(self.specification.group)
+        return Ending(reap=self._reap, wake=self.wake, group=group, tell=tell)
 
     def _noted(self, number: int, frame: object) -> None:
         del frame
@@ -131,7 +132,7 @@ class Shim:
             poll.register(self.control, select.POLLIN)
             if self.parent >= 0:
                 poll.register(self.parent, select.POLLIN)
-        timeout = max(0, self.steps[0][0] - _now()) if self.steps else None
+        timeout = max(0, self.steps[0][0] - now()) if self.steps else None
         for descriptor, _ in poll.poll(timeout):
             if descriptor == self.wake:
                 os.read(self.wake, 4096)
@@ -143,7 +144,7 @@ class Shim:
             self.asked = False
             self._plan(0, SUPERVISOR_LOST_GRACE, KILL_GRACE)
         self._reap()
-        while self.status is None and self.steps and self.steps[0][0] <= _now():
+        while self.status is None and self.steps and self.steps[0][0] <= now():
             self._signal(self.steps.pop(0)[1])
 
     def _hear(self) -> None:
@@ -179,7 +180,7 @@ class Shim:
 
         Asked again, each step keeps the earlier of its two times, and a step taken stays taken.
         """
-        first = _now() + close
+        first = now() + close
         times = [first, first + term, first + term + kill]
         if self.planned:
             taken = len(times) - len(self.steps)
@@ -201,11 +202,11 @@ class Shim:
 
     def _signal_group(self, number: int) -> None:
         if self.status is None and self.agent and self.specification.stdio == PIPES:
-            _send(-self.agent, number)
+            send(-self.agent, number)
 
     def _continue(self) -> None:
         if self.status is None:
-            _send(-os.getpgid(self.agent), SIGCONT)
+            send(-os.getpgid(self.agent), SIGCONT)
 
     def _reap(self) -> bool:
         """Collect ended children; return whether any are left."""
@@ -230,7 +231,8 @@ class Shim:
         elif stdio == INHERIT:
             # Ctrl-Z stops the whole group, us included, and by now it may be running again.
             time.sleep(RETRY / 1000)
-            if _state(self.agent) == b"T":
+            agent = look(self.agent)
+            if agent is not None and agent.state == b"T":
                 self._tell(f"stopped {number}")
                 os.kill(os.getpid(), SIGTSTP)
 
@@ -246,10 +248,11 @@ class Shim:
 class Guard:
     """The process above the shim: it only waits, and ends what a killed shim leaves."""
 
-    def __init__(self, control: int, ignored: list[int]) -> None:
+    def __init__(self, control: int, specification: Specification) -> None:
         self.control = control
+        self.group = os.fsdecode(specification.group)
         self.shim = 0
-        self.wake = _prepare(self._noted, ignored)
+        self.wake = _prepare(self._noted, specification.ignored)
 
     def watch(self, shim: int) -> int:
         """Wait for the shim, end what is left of the run, and return the shell's status."""
@@ -257,18 +260,27 @@ class Guard:
         _let_go((0, 1, 2))
         _, status = os.waitpid(shim, 0)
         self.shim = 0
-        survivors = _end_descendants(_reap_all, self.wake)
-        try:  # noqa: SIM105  # contextlib is too heavy here
-            os.write(self.control, b"gone %d\n" % survivors)
-        except OSError:
-            pass  # nobody listens any more
+        ending = Ending(reap=reap_all, wake=self.wake, group=self.group, tell=self._told)
+        survivors = ending.end()
+        if self.group:
+            cgroup.remove(self.group)
+        self._tell("gone", survivors)
         code = os.waitstatus_to_exitcode(status)
         return code if code >= 0 else 128 - code
+
+    def _told(self, left: int) -> None:
+        self._tell("ending", left)
+
+    def _tell(self, word: str, number: int) -> None:
+        try:  # noqa: SIM105  # contextlib is too heavy here
+            os.write(self.control, os.fsencode(f"{word} {number}\n"))
+        except OSError:
+            pass  # nobody listens any more
 
     def _noted(self, number: int, frame: object) -> None:
         del frame
         if number != signal.SIGCHLD and self.shim:
-            _send(self.shim, ASK)
+            send(self.shim, ASK)
 
 
 def _prepare(noted: Callable[[int, object], None], ignored: list[int]) -> int:
@@ -302,43 +314,6 @@ def _let_go(descriptors: tuple[int, ...]) -> None:
     os.close(null)
 
 
-def _end_descendants(reap: Callable[[], bool], wake: int) -> int:
-    """End everything that is left; return how many processes could not be ended.
-
-    `reap` collects ended children and says whether any are left. Only direct children are
-    signalled: as a subreaper we inherit every orphan, and an unreaped child's pid can't have been
-    reused.
-    """
-    if not reap():
-        return 0
-    started = _now()
-    termed: set[int] = set()
-    while _now() < started + ORPHAN_GRACE + KILL_GRACE:
-        kill = _now() >= started + ORPHAN_GRACE
-        for pid in _children():
-            if kill or pid not in termed:
-                termed.add(pid)
-                _send(pid, SIGKILL if kill else SIGTERM)
-                _send(pid, SIGCONT)
-        if not reap():
-            return 0
-        poll = select.poll()
-        poll.register(wake, select.POLLIN)
-        if poll.poll(RETRY):
-            os.read(wake, 4096)
-    return len(_children())
-
-
-def _reap_all() -> bool:
-    while True:
-        try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return False
-        if pid == 0:
-            return True
-
-
 def _pidfd(supervisor: int) -> int | None:
     """Return a pidfd of the supervisor, -1 where the kernel has none; None if it is gone."""
     try:
@@ -348,45 +323,6 @@ def _pidfd(supervisor: int) -> int | None:
             return None
         descriptor = -1  # the end of the socket still tells
     return descriptor if os.getppid() == supervisor else None
-
-
-def _now() -> float:
-    return time.monotonic() * 1000
-
-
-def _send(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except OSError as error:
-        if error.errno not in (errno.ESRCH, errno.EPERM):
-            raise
-
-
-def _state(pid: int) -> bytes:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # pathlib is too heavy here
-            return file.read().rpartition(b")")[2].split()[0]
-    except (OSError, IndexError):
-        return b""
-
-
-def _children() -> list[int]:
-    """Return our own children."""
-    me = os.getpid()
-    try:
-        with open(f"/proc/{me}/task/{me}/children", "rb") as file:  # noqa: PTH123  # see above
-            return [int(pid) for pid in file.read().split()]
-    except FileNotFoundError:
-        names = os.listdir("/proc")  # noqa: PTH208  # see above
-        return [int(name) for name in names if name.isdigit() and _parent(int(name)) == me]
-
-
-def _parent(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # see above
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except (OSError, IndexError):
-        return 0
 
 
 def main() -> None:
@@ -405,7 +341,7 @@ def main() -> None:
     if parent is None:
         os._exit(1)
     guard = os.getpid()
-    watcher = Guard(control, specification.ignored)
+    watcher = Guard(control, specification)
     shim = os.fork()
     if shim:
         os._exit(watcher.watch(shim))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from launcher import shim
+from launcher import cgroup, shim
 from launcher.errors import AgentFailed, BadRequest, IsolationRefused
 from launcher.limits import original_open_files
 from launcher.process import (
@@ -28,7 +29,7 @@ from launcher.process import (
     AgentProcess,
     ExitStatus,
 )
-from launcher.processes import MARKER, SHIM_MARKER
+from launcher.processes import MARKER, SHIM_MARKER, mark
 from launcher.specification import Identity as ShimIdentity
 from launcher.specification import Specification, encode
 from launcher.stdio import Ends, Stdio
@@ -93,7 +94,7 @@ def spawn(request: SpawnRequest) -> AgentProcess:
         raise IsolationRefused(
             "another user must not get the caller's terminal; use pipes or a new PTY"
         )
-    message = encode(_specification(request))
+    specification = _specification(request)
     try:
         process = _start(request)
     except OSError as error:
@@ -101,7 +102,8 @@ def spawn(request: SpawnRequest) -> AgentProcess:
             f"no process can be started for {request.argv[0]}: {error.strerror}; "
             "see the limits of open files and processes (ulimit -n, ulimit -u)"
         ) from error
-    process.begin(message)
+    specification.group = os.fsencode(process.group)
+    process.begin(encode(specification))
     process.started()
     return process
 
@@ -115,6 +117,8 @@ def _start(request: SpawnRequest) -> AgentProcess:
     with theirs, contextlib.ExitStack() as opened:
         opened.callback(ours.close)
         ends = Ends.make(request, opened)
+        group = cgroup.make(f"{request.marker}.{secrets.token_hex(4)}")
+        opened.callback(cgroup.remove, group)
         descriptors = (theirs.fileno(), *request.hold)
         guard = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", BOOT, *map(str, descriptors)],
@@ -128,7 +132,7 @@ def _start(request: SpawnRequest) -> AgentProcess:
         )
         opened.pop_all()
     ends.close_theirs()
-    return AgentProcess(request, guard, ours, ends)
+    return AgentProcess(request, guard, ours, ends, group)
 
 
 def _specification(request: SpawnRequest) -> Specification:
@@ -156,5 +160,7 @@ def _encoded(request: SpawnRequest, environment: Mapping[str, str]) -> Specifica
         parent=os.getpid(),
         ignored=[number for number in KEPT_IGNORED if signal.getsignal(number) is signal.SIG_IGN],
         files=original_open_files(),
+        group=b"",
+        mark=mark(request.marker),
         identity=ShimIdentity(who.uid, who.gid, who.groups) if who else None,
     )

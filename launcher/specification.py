@@ -8,7 +8,18 @@ INHERIT, PIPES, PTY = "inherit", "pipes", "pty"
 class Specification:
     """What to run. Every text is bytes, as the kernel wants it."""
 
-    __slots__ = ("argv", "cwd", "environment", "files", "identity", "ignored", "parent", "stdio")
+    __slots__ = (
+        "argv",
+        "cwd",
+        "environment",
+        "files",
+        "group",
+        "identity",
+        "ignored",
+        "mark",
+        "parent",
+        "stdio",
+    )
 
     def __init__(  # noqa: PLR0913  # one field each, and no dataclasses module here
         self,
@@ -20,6 +31,8 @@ class Specification:
         parent: int,
         ignored: list[int],
         files: int,
+        group: bytes,
+        mark: int,
         identity: Identity | None,
     ) -> None:
         self.argv = argv
@@ -30,6 +43,10 @@ class Specification:
         self.ignored = ignored
         self.files = files
         """The soft limit of open files that the supervisor was started with; 0 leaves it."""
+        self.group = group
+        """The folder of the run's control group; empty where it has none."""
+        self.mark = mark
+        """The run's mark among the limits (`launcher.marks`); 0 where it has none."""
         self.identity = identity
 
 
@@ -56,6 +73,8 @@ def encode(specification: Specification) -> bytes:
         b"%d" % specification.parent,
         ",".join(map(str, specification.ignored)).encode(),
         b"%d" % specification.files,
+        specification.group,
+        b"%d" % specification.mark,
         specification.cwd,
         f"{who.uid}:{who.gid}:{groups}".encode() if who else b"",
         b"%d" % len(specification.argv),
@@ -68,7 +87,7 @@ def encode(specification: Specification) -> bytes:
 
 def decode(body: bytes) -> Specification:
     """Return the specification that `encode` wrote, without its length."""
-    stdio, parent, ignored, files, cwd, who, count, *rest = body.split(b"\0")[:-1]
+    stdio, parent, ignored, files, group, mark, cwd, who, count, *rest = body.split(b"\0")[:-1]
     identity = None
     if who:
         uid, gid, groups = who.split(b":")
@@ -82,5 +101,7 @@ def decode(body: bytes) -> Specification:
         parent=int(parent),
         ignored=[int(number) for number in ignored.split(b",") if number],
         files=int(files),
+        group=group,
+        mark=int(mark),
         identity=identity,
     )

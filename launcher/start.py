@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 
+from launcher import cgroup
 from launcher.specification import PIPES, PTY, Specification
 
 TYPE_CHECKING = False
@@ -35,17 +36,15 @@ def prctl(option: int, value: int) -> None:
 
 def _become_agent(specification: Specification, shim: int) -> None:
     """Turn the forked child into the agent. Whatever fails raises."""
+    if specification.group:
+        cgroup.join(os.fsdecode(specification.group))
     if specification.stdio == PIPES:
         os.setsid()
     if specification.stdio == PTY:
         os.setpgid(0, 0)
         os.tcsetpgrp(0, os.getpid())  # from the background, so with SIGTTOU still ignored
     _signal_defaults(specification.ignored)
-    if specification.files:
-        import resource  # noqa: PLC0415  # only where the supervisor raised its own
-
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (specification.files, hard))
+    _set_limits(specification)
     if specification.identity is not None:
         who = specification.identity
         module = __import__("materializer.become", fromlist=["become"])
@@ -57,6 +56,18 @@ def _become_agent(specification: Specification, shim: int) -> None:
         os._exit(1)
     environment = dict(entry.split(b"=", 1) for entry in specification.environment)
     os.execvpe(specification.argv[0], specification.argv, environment)  # noqa: S606  # no shell wanted
+
+
+def _set_limits(specification: Specification) -> None:
+    """Give back the limit of open files that the supervisor raised, and mark the run."""
+    import resource  # noqa: PLC0415  # in the fork alone, so the shim does not keep it
+
+    if specification.files:
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (specification.files, hard))
+    _, hard = resource.getrlimit(resource.RLIMIT_RTTIME)
+    if specification.mark and hard == resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_RTTIME, (specification.mark, hard))
 
 
 def _signal_defaults(ignored: list[int]) -> None:

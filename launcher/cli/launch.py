@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from launcher.host import Host
     from launcher.run import Run
+    from launcher.spawn import ExitStatus
 
 FAILED: Final = 125
 SHORT_FORMS: Final = ("without-hooks",)
@@ -272,8 +273,7 @@ def _foreground(request: LaunchRequest, *, as_json: bool) -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     notices.let_out()
-    if as_json:
-        _event("ended", code=status.code, signal=status.signal, session=run.report.session)
+    _tell_end(status, run.report.session, as_json=as_json)
     sys.exit(status.shell)
 
 
@@ -321,6 +321,24 @@ def _tell(run: Run, host: Host, *, as_json: bool) -> None:
         click.echo(f"amux: warning: {text}", err=True)
     if run.report.missing and _memory_on(host):
         click.echo(f"amux: {run.report.provider} lacks: {'; '.join(run.report.missing)}", err=True)
+
+
+def _tell_end(status: ExitStatus, session: str, *, as_json: bool) -> None:
+    """Say how the agent ended: as JSON always, to people only what it left."""
+    if as_json:
+        _event(
+            "ended",
+            code=status.code,
+            signal=status.signal,
+            session=session,
+            survivors=status.survivors,
+        )
+    elif status.survivors:
+        click.echo(
+            f"amux: {status.survivors} processes of session {session} could not be ended; the next "
+            "start of amux tries again",
+            err=True,
+        )
 
 
 def _memory_on(host: Host) -> bool:

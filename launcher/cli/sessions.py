@@ -174,6 +174,8 @@ def _line(record: SessionRecord) -> str:
         how = f"signal {record.exit_signal}"
     elif record.state is State.ENDED and record.exit_code is not None:
         how = f"exit {record.exit_code}"
+    if record.survivors:
+        how += f", {record.survivors} left"
     memory = record.binding or "no memory"
     columns = (record.id, f"{record.created[:19]}Z", f"{record.provider:<10}", f"{how:<9}")
     return "  ".join(map(printable, (*columns, f"{memory:<24}", record.cwd)))

@@ -63,6 +63,7 @@ def full_record(store: SessionStore) -> SessionRecord:
         cwd="/home/alice",
         user="alice",
         private_home="/srv/private",
+        survivors=2,
         state=State.RUNNING,
         run="/var/lib/amux/runs/x",
         marker="22" * 16,
