@@ -37,6 +37,9 @@ PACE: Final = 0.02
 """Seconds between two calls of the owner."""
 HEAD: Final = b"POST /v1/memory/search HTTP/1.1\r\nHost: localhost\r\n"
 HEALTH: Final = b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n"
+TRUSTING: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+TRUSTING.check_hostname = False
+TRUSTING.verify_mode = ssl.CERT_NONE
 Attack: TypeAlias = "Callable[[socket.socket, bytes], None]"
 
 
@@ -126,10 +129,7 @@ def _abandoned(channel: socket.socket, who: bytes) -> None:
 
 def _handshakes(channel: socket.socket, who: bytes) -> None:
     del who
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.wrap_socket(channel).close()
+    TRUSTING.wrap_socket(channel).close()
 
 
 STRANGERS: Final[dict[str, Attack]] = {

@@ -72,12 +72,16 @@ class LaunchGrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A renewed launch; `expires_at` is Unix time in seconds."""
+    """A renewed launch; `expires_at` is Unix time in seconds.
+
+    `reopened` says that it was over, or unknown to the Hub, and holds again.
+    """
 
     launch: str
     binding: str
     principal: str | None
     expires_at: int
+    reopened: bool = False
 
 
 class Transport(Protocol):
@@ -186,9 +190,22 @@ class HubClient:
         body = {"principal": principal, "binding": binding}
         return _value(LaunchGrant, self._call("PUT", _launch_path(launch), body))
 
-    def renew_launch(self, launch: str) -> Lease:
-        """Extend a launch of this runtime by a full lease."""
-        return _value(Lease, self._call("PUT", _launch_path(launch), {"renew": True}))
+    def renew_launch(
+        self,
+        launch: str,
+        *,
+        token: str | None = None,
+        principal: str | None = None,
+        binding: str | None = None,
+    ) -> Lease:
+        """Extend a launch of this runtime by a full lease.
+
+        With the run's own `token`, and what it is bound to, one that is over is opened again.
+        """
+        body: dict[str, object] = {"renew": True}
+        if token is not None:
+            body |= {"token": token, "principal": principal, "binding": binding}
+        return _value(Lease, self._call("PUT", _launch_path(launch), body))
 
     def end_launch(self, launch: str) -> None:
         """End a launch and its credential; one that is over already is no error."""

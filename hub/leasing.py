@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from hub.bindings import GLOBAL_BINDING, PRINCIPAL_PREFIX
@@ -16,15 +16,12 @@ from hub.errors import (
     MemoryDisabled,
     StorageFailed,
 )
-from hub.identity import LEASE_SECONDS, Launch
+from hub.identity import Launch
 from hub.identity import token as tokens
-from hub.identity.launches import renewed
 from hub.policy import is_binding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hub.identity import Caller, Registry
+    from hub.identity import Caller, Registry, Token
     from hub.policy import Policy
 
 MOST_LAUNCHES: Final = 10_000
@@ -40,18 +37,25 @@ class Grant:
     principal: str | None
     token: str | None = field(repr=False)
     expires_at: int
+    reopened: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What a runtime knows of a run of its own: its credential, and what it is bound to."""
+
+    token: str = field(repr=False)
+    principal: str | None
+    binding: str
 
 
 class Leasing:
     """Open, renew and end the launches of one Hub; safe for many threads."""
 
-    def __init__(
-        self, policy: Policy, registry: Registry, *, enabled: bool, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, policy: Policy, registry: Registry, *, enabled: bool) -> None:
         self._policy = policy
         self._registry = registry
         self._enabled = enabled
-        self._clock = clock
         self._lock = threading.Lock()
 
     def open(
@@ -68,28 +72,71 @@ class Leasing:
             if old is None:
                 self._check_count(caller)
             token = tokens.make("agent")
-            lease = Launch(
-                id=launch_id,
-                runtime=caller.credential_id,
-                principal=owner,
-                binding=self._policy.fresh(owner).binding if binding is None else binding,
-                credential=token.id,
-                digest=token.digest,
-                expires=int(self._clock()) + LEASE_SECONDS,
-            )
+            bound = self._policy.fresh(owner).binding if binding is None else binding
+            lease = self._lease(caller, launch_id, token, principal=owner, binding=bound)
             self._save(lease)
         return _grant(lease, token.text)
 
-    def renew(self, caller: Caller, launch_id: str) -> Grant:
-        """Give a launch of this runtime a full lease again. Raises Forbidden when it is over."""
+    def renew(self, caller: Caller, launch_id: str, *, proof: Proof | None = None) -> Grant:
+        """Give a launch of this runtime a full lease again.
+
+        One that is over, or that this Hub lost, is opened again with the credential that its
+        run has, where the runtime shows that; else it is refused with Forbidden.
+        """
         self.check_runtime(caller)
+        book = self._registry.launches
         with self._lock:
             old = self._own_lease(caller, launch_id)
-            if old is None or old.expires <= self._clock():
-                raise Forbidden("this launch is over or was never opened; open it again")
-            lease = renewed(old, now=self._clock())
+            living = old is not None and not book.over(old)
+            if proof is None:
+                if old is None or not living:
+                    raise Forbidden("this launch is over or was never opened; open it again")
+                lease = old
+            else:
+                lease = self._proven(caller, launch_id, old, proof)
+            lease = book.renewed(replace(lease, runtime=caller.credential_id))
             self._save(lease)
-        return _grant(lease, None)
+        return _grant(lease, None, reopened=None if proof is None else not living)
+
+    def _proven(self, caller: Caller, launch_id: str, old: Launch | None, proof: Proof) -> Launch:
+        """Return the lease of a run whose credential the runtime knows."""
+        token = tokens.parse(proof.token)
+        if token is None or token.kind != "agent":
+            raise InvalidRequest("token is not the credential of a launch")
+        if old is not None:
+            if token.id != old.credential or not tokens.matches(token, old.digest):
+                raise Forbidden("this launch has another credential by now")
+            return old
+        _check_launch_id(launch_id)
+        owner = self._owner(caller, proof.principal, proof.binding)
+        if self._registry.launches.by_credential(token.id) is not None:
+            raise Forbidden("this credential belongs to another launch")
+        self._check_count(caller)
+        return self._lease(caller, launch_id, token, principal=owner, binding=proof.binding)
+
+    def _lease(
+        self,
+        caller: Caller,
+        launch_id: str,
+        token: Token,
+        *,
+        principal: str | None,
+        binding: str,
+    ) -> Launch:
+        """Return a lease with a full term."""
+        return self._registry.launches.renewed(
+            Launch(
+                id=launch_id,
+                runtime=caller.credential_id,
+                principal=principal,
+                binding=binding,
+                credential=token.id,
+                digest=token.digest,
+                expires=0,
+                ends=0.0,
+                boot="",
+            )
+        )
 
     def end(self, caller: Caller, launch_id: str) -> bool:
         """End a launch and its credential; False when there was none."""
@@ -105,7 +152,7 @@ class Leasing:
     def sweep(self) -> int:
         """End the launches whose lease is over; return how many."""
         with self._lock:
-            return self._registry.launches.sweep(now=self._clock())
+            return self._registry.launches.sweep()
 
     def check_runtime(self, caller: Caller) -> None:
         """Raise Forbidden unless the caller is a `runtime`."""
@@ -184,11 +231,12 @@ def _check_launch_id(launch_id: str) -> None:
         )
 
 
-def _grant(lease: Launch, token: str | None) -> Grant:
+def _grant(lease: Launch, token: str | None, *, reopened: bool | None = None) -> Grant:
     return Grant(
         launch=lease.id,
         binding=lease.binding,
         principal=lease.principal,
         token=token,
         expires_at=lease.expires,
+        reopened=reopened,
     )

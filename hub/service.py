@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import logging
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -26,7 +25,7 @@ from hub.leasing import Leasing
 from hub.policy import Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from hub.config import Settings, SettingValue
@@ -87,13 +86,12 @@ class HubService:
         *,
         settings: Settings,
         registry: Registry,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.settings = settings
         self.registry = registry
         self._home = home
         self._policy = Policy(settings.memory_isolation, registry)
-        self.leasing = Leasing(self._policy, registry, enabled=settings.memory_enabled, clock=clock)
+        self.leasing = Leasing(self._policy, registry, enabled=settings.memory_enabled)
 
     def authenticate(self, token: str | None, *, door: Door) -> Caller:
         """Return the caller. Raises Unauthenticated, and Forbidden for the wrong door."""

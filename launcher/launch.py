@@ -170,7 +170,8 @@ def _carry(
     if isinstance(channel, JsonLinesChannel) and grant is not None:
         channel.watcher = watcher
     if isinstance(bound, Lease) and bound.token is not None:
-        LEASES.keep(bound.launch, functools.partial(hub_client, attempt.host))
+        warn = functools.partial(_warn, notices)
+        LEASES.keep(bound, functools.partial(hub_client, attempt.host), warn)
     finish = _follow(conversation, hearing, record.id, sessions, notices=notices, refused=refused)
     stop_if_failed.pop_all()
     driven = plan.driven and grant is not None
@@ -194,14 +195,14 @@ def _place(
     """Put the run's files in place; from here on the target's account is used."""
     files = (*(memory.files if memory else ()), *plan.files)
     if files:
-        told = functools.partial(_left_over, notices)
+        told = functools.partial(_warn, notices)
         runs.apply(attempt.paths, files, attempt.subject.identity, told)
         undo.callback(runs.remove, attempt.paths, told)
     attempt.use_account()
 
 
-def _left_over(notices: Notices, sentence: str) -> None:
-    """Warn of what stays of the run's folder; a record that cannot be written stops nothing."""
+def _warn(notices: Notices, sentence: str) -> None:
+    """Tell people something of a run; a record that cannot be written stops nothing."""
     with contextlib.suppress(OSError, SessionDamaged, SessionNotFound):
         notices.tell(warnings=(sentence,))
 

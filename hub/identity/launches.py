@@ -2,6 +2,9 @@
 
 Only the Hub writes here. A lease outlives a restart of the Hub, is renewed while its run
 lives, and is deleted with the run, by reconciliation, or when its time is over.
+
+Its time is that of a clock which nobody sets and which stands still while the machine sleeps.
+Such a clock begins anew with each boot; only then is the rest of a lease taken from Unix time.
 """
 
 from __future__ import annotations
@@ -9,7 +12,9 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hub.atomicfile import replace_file, sync_folder
@@ -17,8 +22,9 @@ from hub.errors import IdentityRefused
 from hub.identity.records import Record, number, optional_text, text
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 LEASE_SECONDS: Final = 24 * 60 * 60
 _SCHEMA: Final = 1
 
@@ -34,18 +40,32 @@ class Launch:
     credential: str
     digest: str = field(repr=False)
     expires: int
+    """The end in Unix time, as far as that can be told."""
+    ends: float
+    """The end by the clock of the boot `boot`."""
+    boot: str
 
 
 class LaunchBook:
     """All leases, in memory and on disk; safe for many threads."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        wall: Callable[[], float] = time.time,
+        awake: Callable[[], float] = time.monotonic,
+        boot: str | None = None,
+    ) -> None:
+        self._wall = wall
+        self._awake = awake
+        self._boot = BOOT_ID.read_text().strip() if boot is None else boot
         self._folder = folder
         self._lock = threading.Lock()
         self._by_id: dict[str, Launch] = {}
         self._by_credential: dict[str, Launch] = {}
 
-    def load(self, *, now: float) -> int:
+    def load(self) -> int:
         """Read the leases of an earlier Hub, drop those that are over; return damaged files."""
         damaged = 0
         self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -54,15 +74,38 @@ class LaunchBook:
                 path.unlink(missing_ok=True)
                 continue
             try:
-                launch = _launch(json.loads(path.read_bytes()))
+                launch = self._resumed(_launch(json.loads(path.read_bytes())))
             except (OSError, ValueError, IdentityRefused):
                 damaged += 1
                 continue
-            if launch.expires <= now:
+            if self.over(launch):
                 path.unlink(missing_ok=True)
             else:
                 self._keep(launch)
         return damaged
+
+    def over(self, launch: Launch) -> bool:
+        """Say whether the lease's time is over."""
+        return launch.ends <= self._awake()
+
+    def renewed(self, launch: Launch) -> Launch:
+        """Return the lease with a full term from now."""
+        return self._with_term(launch, LEASE_SECONDS)
+
+    def _with_term(self, launch: Launch, seconds: float) -> Launch:
+        return replace(
+            launch,
+            expires=int(self._wall() + seconds),
+            ends=self._awake() + seconds,
+            boot=self._boot,
+        )
+
+    def _resumed(self, launch: Launch) -> Launch:
+        """Return a lease that was read from its file, by the clock of this boot."""
+        left = launch.ends - self._awake()
+        if launch.boot != self._boot:
+            left = launch.expires - self._wall()
+        return self._with_term(launch, min(left, LEASE_SECONDS))
 
     def find(self, launch_id: str) -> Launch | None:
         """Return the lease of this launch, also when its time is over."""
@@ -97,9 +140,9 @@ class LaunchBook:
             self._by_credential.pop(launch.credential, None)
             return True
 
-    def sweep(self, *, now: float) -> int:
+    def sweep(self) -> int:
         """End every lease whose time is over; return how many."""
-        over = [launch.id for launch in list(self._by_id.values()) if launch.expires <= now]
+        over = [launch.id for launch in list(self._by_id.values()) if self.over(launch)]
         return sum(self.end(launch_id) for launch_id in over)
 
     def _keep(self, launch: Launch) -> None:
@@ -113,11 +156,6 @@ class LaunchBook:
         return self._folder / (hashlib.sha256(launch_id.encode()).hexdigest()[:32] + ".json")
 
 
-def renewed(launch: Launch, *, now: float) -> Launch:
-    """Return the same lease with a full term from now."""
-    return replace(launch, expires=int(now) + LEASE_SECONDS)
-
-
 def _record(launch: Launch) -> Record:
     return {
         "schema": _SCHEMA,
@@ -128,6 +166,8 @@ def _record(launch: Launch) -> Record:
         "credential": launch.credential,
         "sha256": launch.digest,
         "expires": launch.expires,
+        "ends": launch.ends,
+        "boot": launch.boot,
     }
 
 
@@ -142,4 +182,13 @@ def _launch(record: object) -> Launch:
         credential=text(record, "credential"),
         digest=text(record, "sha256"),
         expires=number(record, "expires"),
+        ends=_seconds(record, "ends"),
+        boot=optional_text(record, "boot") or "",
     )
+
+
+def _seconds(record: Record, key: str) -> float:
+    value = record.get(key, 0.0)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise IdentityRefused(f"a record has no number {key!r}")
+    return float(value)

@@ -42,10 +42,16 @@ class Caller:
 class Registry:
     """Know every Principal and credential of one Hub."""
 
-    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        awake: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.principals = PrincipalFile(folder)
         self.credentials = CredentialFile(folder)
-        self.launches = LaunchBook(folder / "launches")
+        self.launches = LaunchBook(folder / "launches", wall=clock, awake=awake)
         self._clock = clock
 
     def authenticate(self, text: str | None) -> Caller:
@@ -79,7 +85,7 @@ class Registry:
         """Find the lease; it is worth nothing once its runtime lost the right to open it."""
         launch = self.launches.by_credential(token.id)
         good = tokens.matches(token, _NO_DIGEST if launch is None else launch.digest)
-        if launch is None or not good or launch.expires <= self._clock():
+        if launch is None or not good or self.launches.over(launch):
             return None
         runtime = self.credentials.current().get(launch.runtime)
         if runtime is None or runtime.kind != "runtime" or not self._valid(runtime):
@@ -94,6 +100,14 @@ class Registry:
         return credential.expires is None or credential.expires > self._clock()
 
 
-def open_identity(home: Path, *, clock: Callable[[], float] = time.time) -> Registry:
-    """Open `<home>/identity`, made when missing. Raises HomeRefused."""
-    return Registry(open_private_folder(home / "identity"), clock=clock)
+def open_identity(
+    home: Path,
+    *,
+    clock: Callable[[], float] = time.time,
+    awake: Callable[[], float] = time.monotonic,
+) -> Registry:
+    """Open `<home>/identity`, made when missing. Raises HomeRefused.
+
+    `clock` is Unix time, `awake` the clock of leases.
+    """
+    return Registry(open_private_folder(home / "identity"), clock=clock, awake=awake)

@@ -166,10 +166,11 @@ class HubApp:
         return _json(_grant(grant))
 
     def _opened(self, caller: Caller, launch: str, data: bytes) -> Grant:
-        principal, binding, renew = parse.launch_request(data)
-        if renew:
-            return self._service.leasing.renew(caller, launch)
-        return self._service.leasing.open(caller, launch, principal=principal, binding=binding)
+        asked = parse.launch_request(data)
+        leasing = self._service.leasing
+        if asked.renew:
+            return leasing.renew(caller, launch, proof=asked.proof)
+        return leasing.open(caller, launch, principal=asked.principal, binding=asked.binding)
 
     async def _end_launch(self, request: Request) -> Response:
         caller = self._caller(request)
@@ -255,8 +256,9 @@ def _limits() -> dict[str, int]:
 
 def _grant(grant: Grant) -> dict[str, object]:
     fields: dict[str, object] = dataclasses.asdict(grant)
-    if grant.token is None:
-        del fields["token"]
+    for name in ("token", "reopened"):
+        if fields[name] is None:
+            del fields[name]
     return fields
 
 

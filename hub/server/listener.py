@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import resource
+import socket
 import ssl
 from typing import TYPE_CHECKING, Final
 
@@ -13,20 +14,19 @@ import uvicorn
 
 from hub.errors import HomeRefused
 from hub.server.incoming import HEAD_BYTES
-from hub.server.peers import CONNECTION_SECONDS, peer_key
 from hub.server.peers import HANDSHAKE_SECONDS as HANDSHAKE_COST
+from hub.server.peers import peer_key
 from hub.server.protocol import KEEP_ALIVE_SECONDS, BoundedProtocol, Pool
 from hub.server.sockets import BACKLOG
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Iterator
 
     from starlette.types import ASGIApp
 
 HANDSHAKE_SECONDS: Final = 10.0
 ACCEPT_PAUSE: Final = 0.1
-AT_ONCE: Final = 32
+AT_ONCE: Final = 8
 MUTE_SECONDS: Final = 1.0
 GRACE_SECONDS: Final = 15
 MOST_CONNECTIONS: Final = 4096
@@ -140,17 +140,33 @@ async def _shake_hands(
     loop = asyncio.get_running_loop()
     key = peer_key(channel)
     peer = None if key is None else pool.peer(key)
-    if peer is not None:
-        await peer.rest()
-    cost = HANDSHAKE_COST
-    try:
+    # What fails here has closed its socket already.
+    with contextlib.suppress(OSError, ssl.SSLError):
+        if peer is not None:
+            await _first_bytes(channel)
+            await peer.rest()
+            peer.charge(HANDSHAKE_COST, known=False)
         await loop.connect_accepted_socket(
             connection, channel, ssl=tls, ssl_handshake_timeout=HANDSHAKE_SECONDS
         )
-    except OSError:
-        cost = CONNECTION_SECONDS  # what fails here has closed its socket already
-    if peer is not None:
-        peer.charge(cost, known=False)
+
+
+async def _first_bytes(channel: socket.socket) -> None:
+    """Wait until the other side has sent something; a mute one costs, and owes, nothing."""
+    loop = asyncio.get_running_loop()
+    came = asyncio.Event()
+    loop.add_reader(channel, came.set)
+    data = b""
+    try:
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
+            await came.wait()
+        data = channel.recv(1, socket.MSG_PEEK)
+    finally:
+        loop.remove_reader(channel)
+        if not data:
+            channel.close()
+    if not data:
+        raise ConnectionAbortedError
 
 
 @functools.cache

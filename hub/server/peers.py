@@ -24,7 +24,7 @@ KNOWN_REST: Final = 1.0
 CONNECTION_SECONDS: Final = 0.0001
 """What taking a connection costs; measured work is charged as it was measured."""
 ANSWER_SECONDS: Final = 0.0005
-HANDSHAKE_SECONDS: Final = 0.001
+HANDSHAKE_SECONDS: Final = 0.0015
 PeerKey: TypeAlias = int | str
 """The uid of another account, or the address of another machine."""
 

@@ -107,7 +107,7 @@ def _serve(  # noqa: PLR0913  # the home by its name, by its folder, and what wa
 ) -> None:
     here = Path(f"/proc/self/fd/{folder}")
     registry = open_identity(here)
-    damaged = registry.launches.load(now=time.time())
+    damaged = registry.launches.load()
     store = MemoryStore(here / "memory", guard=settings.memory_guard, warn=_warn)
     store.sweep()
     service = HubService(here, settings=settings, registry=registry)

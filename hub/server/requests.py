@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from hub.errors import InvalidRequest
+from hub.leasing import Proof
 from hub.values import ForgetRequest, GetRequest, SearchRequest, UpsertRequest
 
 if TYPE_CHECKING:
@@ -65,14 +67,29 @@ def forget_request(data: bytes) -> ForgetRequest:
     return ForgetRequest(path=body.text("path"), expected_revision=body.text("expected_revision"))
 
 
-def launch_request(data: bytes) -> tuple[str | None, str | None, bool]:
-    """Return Principal, binding and whether it renews. Raises InvalidRequest."""
-    body = _Body(parse_object(data) if data else {}, ("principal", "binding", "renew"))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchBody:
+    """The body of a call that opens or renews a launch."""
+
+    principal: str | None
+    binding: str | None
+    renew: bool
+    proof: Proof | None
+
+
+def launch_request(data: bytes) -> LaunchBody:
+    """Return whether a launch is opened or renewed, and with what. Raises InvalidRequest."""
+    body = _Body(parse_object(data) if data else {}, ("principal", "binding", "renew", "token"))
     principal, binding = body.optional_text("principal"), body.optional_text("binding")
-    renew = body.flag("renew")
-    if renew and (principal is not None or binding is not None):
-        raise InvalidRequest("renew goes with neither principal nor binding")
-    return principal, binding, renew
+    renew, token = body.flag("renew"), body.optional_text("token")
+    proof = None
+    if token is not None:
+        if not renew or binding is None:
+            raise InvalidRequest("token goes with renew and with the binding of its launch")
+        proof = Proof(token=token, principal=principal, binding=binding)
+    elif renew and (principal is not None or binding is not None):
+        raise InvalidRequest("renew goes with neither principal nor binding, but beside a token")
+    return LaunchBody(principal=principal, binding=binding, renew=renew, proof=proof)
 
 
 class _Body:

@@ -41,8 +41,8 @@ def clock() -> Clock:
 
 @pytest.fixture
 def registry(tmp_path: Path, clock: Clock) -> Registry:
-    found = open_identity(tmp_path, clock=clock)
-    found.launches.load(now=clock.now)
+    found = open_identity(tmp_path, clock=clock, awake=clock)
+    found.launches.load()
     return found
 
 
@@ -102,7 +102,7 @@ def test_a_lease_ends_after_a_day_and_is_swept(registry: Registry, clock: Clock)
     clock.now += 1
     with pytest.raises(Unauthenticated):
         registry.authenticate(agent.text)
-    assert registry.launches.sweep(now=clock.now) == 1
+    assert registry.launches.sweep() == 1
     assert registry.launches.find("launch") is None
 
 
@@ -122,8 +122,8 @@ def test_a_lease_whose_file_cannot_be_deleted_is_still_there_to_be_ended(
     assert registry.authenticate(agent.text).kind == "agent"
     assert registry.launches.end("launch") is True
     assert registry.launches.end("launch") is False
-    again = open_identity(tmp_path, clock=clock)
-    again.launches.load(now=clock.now)
+    again = open_identity(tmp_path, clock=clock, awake=clock)
+    again.launches.load()
     assert again.launches.find("launch") is None
 
 
@@ -138,8 +138,8 @@ def test_leases_are_read_again_and_damaged_ones_harm_no_other(
     (folder / "odd.json").write_bytes(b'{"schema": 1, "launch": 7}')
     (folder / ".half.tmp").write_bytes(b"")
     clock.now += 10
-    again = open_identity(tmp_path, clock=clock)
-    assert again.launches.load(now=clock.now) == 2
+    again = open_identity(tmp_path, clock=clock, awake=clock)
+    assert again.launches.load() == 2
     assert again.authenticate(agent.text).launch is not None
     assert again.launches.find("late") is None
     assert len(list(folder.iterdir())) == 3
@@ -311,6 +311,8 @@ def _lease(
             credential=token.id,
             digest=token.digest,
             expires=int(clock.now) + (seconds or LEASE_SECONDS),
+            ends=clock.now + (seconds or LEASE_SECONDS),
+            boot=launches.BOOT_ID.read_text().strip(),
         )
     )
     return token
