@@ -20,7 +20,7 @@ from launcher.foreign import held
 from launcher.preflight import PreflightMemory, run_preflight
 from launcher.resumed import no_conversation
 from materializer import runs
-from providers.base import AgentRequest, Confirmed, Framing, LaunchPlan, Mode, Preflight
+from providers.base import AgentRequest, Confirmed, Facts, Framing, LaunchPlan, Mode, Preflight
 from providers.errors import NotConfirmed, ProviderFailed, RequestRefused
 
 if TYPE_CHECKING:
@@ -108,11 +108,7 @@ def _plan_known(
 ) -> tuple[LaunchPlan, Confirmed]:
     provider = attempt.subject.provider
     grant = memory.grant if memory else None
-    facts = read_facts(
-        held(provider.questions, tuple)(agent),
-        attempt.subject.identity,
-        held(provider.traces, tuple)(agent),
-    )
+    facts = _facts(attempt, agent)
     compute = held(provider.plan, LaunchPlan, Preflight)
     step = compute(agent, grant, facts)
     if isinstance(step, LaunchPlan):
@@ -128,6 +124,17 @@ def _plan_known(
         raise LaunchError(message)
     _check_framing(attempt, plan)
     return plan, confirmed
+
+
+def _facts(attempt: Attempt, agent: AgentRequest) -> Facts:
+    """Read what the provider asks about, and what that leads to."""
+    provider, identity = attempt.subject.provider, attempt.subject.identity
+    traces = held(provider.traces, tuple)(agent)
+    facts = read_facts(held(provider.questions, tuple)(agent), identity, traces)
+    further = held(provider.follow, tuple)(agent, facts)
+    if not further:
+        return facts
+    return Facts({**facts.files, **read_facts(further, identity).files}, facts.found)
 
 
 def _check_framing(attempt: Attempt, plan: LaunchPlan) -> None:

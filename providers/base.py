@@ -304,6 +304,11 @@ class Provider(ABC):
         del request
         return ()
 
+    def follow(self, request: AgentRequest, facts: Facts) -> tuple[str, ...]:
+        """Name further paths, which the files that were read led to; they are read once."""
+        del request, facts
+        return ()
+
     def traces(self, request: AgentRequest) -> tuple[Trace, ...]:
         """Name what to look for in files that are too long to be read as facts."""
         del request

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from materializer.values import PlannedFile
 from providers.base import MAX_FACT_BYTES, Framing, LaunchPlan, Mode
 from providers.claude import arguments as argv
-from providers.claude import conversation, settings, tools
+from providers.claude import conversation, others, settings, tools
 from providers.claude.version import SUPPORT, Release
 from providers.errors import BadArguments, require_utf8
 
@@ -115,6 +115,10 @@ def bound(caller: Caller, grant: Grant) -> LaunchPlan:
     draft.files.append(PlannedFile(name=tools.FILE, content=tools.config(grant)))
     draft.words.extend(tools.words(grant))
     draft.warnings.extend(tools.warnings(request, caller.items, caller.facts, caller.layers))
+    told = (caller.facts, caller.layers)
+    draft.warnings.extend(others.warnings(request, caller.items, *told))
+    if request.resume is None:
+        draft.warnings.extend(others.unread(request, *told))
     if request.mode is Mode.TERMINAL and _is_prompted(caller.items):
         draft.warnings.append(
             "on its screen Claude sends a prompt of the command line before it has loaded the "

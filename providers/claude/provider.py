@@ -11,6 +11,7 @@ from providers.claude import (
     conversation,
     evidence,
     offered,
+    others,
     plan,
     preflight,
     requests,
@@ -20,6 +21,7 @@ from providers.claude import (
     tools,
 )
 from providers.claude.version import SUPPORT
+from providers.errors import BadArguments
 
 if TYPE_CHECKING:
     from providers.base import (
@@ -65,7 +67,16 @@ class ClaudeProvider(Provider):
         ]
         mine.extend(settings.files(argv.values(items, argv.SETTINGS), request.cwd))
         mine.extend(tools.questions(request, items))
-        return (*mine, *sources.questions(request))
+        return (*mine, *sources.questions(request), *others.questions(request, items))
+
+    def follow(self, request: AgentRequest, facts: Facts) -> tuple[str, ...]:
+        """Name the files of installed plugins, which may put text into the conversation."""
+        named = argv.values(argv.parse(request.arguments), argv.SETTINGS)
+        try:
+            given = settings.read(named, cwd=request.cwd, facts=facts)
+        except BadArguments:  # said by the plan, where it matters
+            given = ()
+        return others.follow(request, facts, given)
 
     def traces(self, request: AgentRequest) -> tuple[Trace, ...]:
         """Look for native memory that a resumed conversation has read."""

@@ -16,7 +16,7 @@ from providers.base import (
     Provider,
     Tools,
 )
-from providers.codex import flags, handshake, roles, rollout, screen, threads, version
+from providers.codex import flags, handshake, roles, rollout, screen, threads, unread, version
 from providers.codex.arguments import CallerArguments, read
 from providers.errors import BadArguments
 from providers.sighting import Transcripts
@@ -53,8 +53,9 @@ class CodexProvider(Provider):
         return version.find(output)
 
     def questions(self, request: AgentRequest) -> tuple[str, ...]:
-        """Ask for the custom agent roles, which may replace the protocol in sub-agents."""
-        return roles.patterns(handshake.planned_home(request), request.cwd)
+        """Ask for the agent roles, which may replace the protocol, and for Codex's memories."""
+        home = handshake.planned_home(request)
+        return (*roles.patterns(home, request.cwd), *unread.folders(home))
 
     def native_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
         """Find `resume ID` or `fork ID` among the caller's arguments, also behind `exec`."""
@@ -82,6 +83,8 @@ class CodexProvider(Provider):
         if grant is None:
             return _unbound(request, caller, hooks)
         warnings = (*version.check(request.version), *roles.warnings(facts))
+        if request.resume is None:
+            warnings += unread.notice(handshake.planned_home(request), facts)
         disabled = flags.DISABLED if caller.enables else ()
         ours = (*flags.overrides(flags.bound(grant, request.unknown)), *disabled, *hooks)
         server = (*request.command, "app-server", *caller.overrides(), *ours)
