@@ -73,7 +73,7 @@ def plan_launch(
             agent = without_unknown(attempt, agent, error)
             continue
         found = as_it_says(attempt, agent, confirmed)
-        if found == agent:
+        if plan is not None and found == agent:
             return agent, plan, confirmed
         agent = found
 
@@ -105,7 +105,8 @@ def without_unknown(attempt: Attempt, agent: AgentRequest, error: AgentFailed) -
 
 def _plan_known(
     attempt: Attempt, agent: AgentRequest, memory: Memory | None
-) -> tuple[LaunchPlan, Confirmed]:
+) -> tuple[LaunchPlan | None, Confirmed]:
+    """Plan for the version that the request names; no plan where the pre-flight says another."""
     provider = attempt.subject.provider
     grant = memory.grant if memory else None
     facts = _facts(attempt, agent)
@@ -118,6 +119,8 @@ def _plan_known(
         message = f"{provider.name} asked for a pre-flight of a launch without memory"
         raise LaunchError(message)
     confirmed = _preflight(attempt, step, agent, grant)
+    if confirmed.version not in {"", agent.version}:
+        return None, confirmed
     plan = compute(agent, grant, facts, confirmed)
     if isinstance(plan, Preflight):
         message = f"{provider.name} asked for a second pre-flight"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from providers.base import Confirmed, Evidence, Tools
-from providers.codex import config, features, flags, hooks, threads, tools
+from providers.codex import config, features, flags, hooks, threads, tools, version
 from providers.codex.asking import ANSWER_SECONDS, START_SECONDS, ask_all
 from providers.errors import BadArguments, NotConfirmed, RequestRefused, UnsupportedVersion
 
@@ -18,7 +19,21 @@ CLIENT: Final = {"name": "amux", "title": "amux", "version": "0.1.0"}
 THREAD_CONFIG: Final = "thread-config"
 
 
-def open_agent(channel: Channel, request: AgentRequest) -> tuple[Evidence, ...]:
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What `initialize` answered: evidence, and the version that Codex says it is, or nothing."""
+
+    evidence: tuple[Evidence, ...]
+    version: str
+
+    def another(self, request: AgentRequest) -> Confirmed | None:
+        """Return what ends the handshake where this is not the version that was planned for."""
+        if self.version in {"", request.version}:
+            return None
+        return Confirmed(evidence=self.evidence, version=self.version)
+
+
+def open_agent(channel: Channel, request: AgentRequest) -> Opened:
     """Initialize, and check that the agent serves the home that was planned for it."""
     parameters: JsonObject = {"clientInfo": CLIENT, "capabilities": {"experimentalApi": True}}
     answer = channel.request("initialize", parameters, deadline=ANSWER_SECONDS)
@@ -30,7 +45,8 @@ def open_agent(channel: Channel, request: AgentRequest) -> tuple[Evidence, ...]:
             f"Codex {request.version} does not use the home planned for it, {planned}",
             answer=f"codexHome = {json.dumps(home)}",
         )
-    return (Evidence(control="codexHome", observed=str(home), source="initialize"),)
+    evidence = Evidence(control="codexHome", observed=str(home), source="initialize")
+    return Opened((evidence,), version.said_by(str(answer.get("userAgent") or "")))
 
 
 def planned_home(request: AgentRequest) -> str:
@@ -135,9 +151,13 @@ def mode_evidence(request: AgentRequest, answer: Answer) -> Evidence:
 
 def control(channel: Channel, request: AgentRequest, grant: Grant | None) -> Confirmed:
     """Do the whole handshake; without a grant, nothing but the handshake."""
-    evidence = open_agent(channel, request)
+    opened = open_agent(channel, request)
+    another = opened.another(request)
+    if another is not None:
+        return another
     if grant is None:
-        return Confirmed(evidence=evidence, native_id=open_thread(channel, request, None))
+        native_id = open_thread(channel, request, None)
+        return Confirmed(evidence=opened.evidence, native_id=native_id, version=opened.version)
     answer, off = read_off(channel, request)
     warnings = config_warnings(answer, grant)
     instructions = merged(answer, grant)
@@ -154,16 +174,20 @@ def control(channel: Channel, request: AgentRequest, grant: Grant | None) -> Con
     mode, listed, *answers = ask_all(channel, calls)
     seen, dropped = asking.read(channel, answers)
     return Confirmed(
-        evidence=(*evidence, *off, mode_evidence(request, mode), *seen),
+        evidence=(*opened.evidence, *off, mode_evidence(request, mode), *seen),
         instructions=instructions,
         native_id=native_id,
+        version=opened.version,
         warnings=warnings + dropped + hooks.warnings(request, listed),
     )
 
 
 def confirm(channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
     """Answer a pre-flight: an app-server of the same binary, flags, home and folder."""
-    evidence = open_agent(channel, request)
+    opened = open_agent(channel, request)
+    another = opened.another(request)
+    if another is not None:
+        return another
     answer, off = read_off(channel, request, ", pre-flight")
     config.check_not_pinned(answer)
     (listed,) = ask_all(channel, (hooks.listing(request),))
@@ -173,8 +197,9 @@ def confirm(channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
         for folder in config.awaits_trust(answer)
     )
     return Confirmed(
-        evidence=(*evidence, *off),
+        evidence=(*opened.evidence, *off),
         instructions=merged(answer, grant),
+        version=opened.version,
         warnings=config_warnings(answer, grant) + untrusted + hooks.warnings(request, listed),
     )
 

@@ -23,14 +23,19 @@ UUID_DIGITS: Final = 32
 
 def control_server(channel: Channel, request: AgentRequest, instructions: str) -> Confirmed:
     """Confirm the server beside a screen before a person sees the screen."""
-    evidence = handshake.open_agent(channel, request)
+    opened = handshake.open_agent(channel, request)
+    another = opened.another(request)
+    if another is not None:
+        return another
     answer, off = handshake.read_off(channel, request)
     if config.developer_instructions(answer) != instructions:
         raise NotConfirmed(
             "Codex's screen would not get the memory protocol",
             answer="developer_instructions is another text than amux passed",
         )
-    return Confirmed(evidence=(*evidence, *off), instructions=instructions)
+    return Confirmed(
+        evidence=(*opened.evidence, *off), instructions=instructions, version=opened.version
+    )
 
 
 def settle_started(

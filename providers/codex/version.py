@@ -27,6 +27,16 @@ def find(printed: str) -> str:
     return found.group()
 
 
+def said_by(user_agent: str) -> str:
+    """Return the version in what `initialize` calls `userAgent` (`NAME/VERSION (…)`), or nothing.
+
+    It is of the program that runs; what `--version` printed may be a wrapper's.
+    """
+    name, _, rest = user_agent.partition("/")
+    found = _VERSION.match(rest) if name else None
+    return "" if found is None else found.group()
+
+
 def number(version: str) -> Number:
     """Return the three numbers of a version; raise UnknownVersion."""
     found = _VERSION.search(version)

@@ -9,6 +9,11 @@ import pytest
 
 from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS, pinned
 from fixtures.stages import staged
+from launcher.launch import launch
+from launcher.probe.talk import take_turn
+from launcher.request import LaunchRequest
+from launcher.sessions import SessionStore
+from providers.errors import UnsupportedVersion
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,3 +90,45 @@ def test_a_claude_whose_banner_names_another_version_is_planned_as_what_it_is(
     program = shim(tmp_path / "claude", banner, f'exec {real} "$@"')
     with staged(tmp_path / "stage", host, "claude", "2.1.332") as stage:
         assert launched(stage, program)[0] == "2.1.332"
+
+
+@pytest.mark.parametrize("words", [PROMPTS["codex"], ()], ids=["exec", "channel"])
+def test_a_codex_whose_banner_names_another_version_is_planned_as_what_it_is(
+    tmp_path: Path, host: Host, words: tuple[str, ...]
+) -> None:
+    real = pinned("codex", "0.171.0").executable
+    banner = 'if [ "$1" = --version ]; then echo "codex-cli 0.149.0"; exit; fi'
+    program = shim(tmp_path / "codex", banner, f'exec {real} "$@"')
+    with staged(tmp_path / "stage", host, "codex", "0.171.0") as stage:
+        if words:
+            assert launched(stage, program)[0] == "0.171.0"
+            return
+        request = LaunchRequest(
+            provider="codex",
+            cwd=stage.cwd,
+            environment=dict(stage.environment),
+            executable=program,
+        )
+        with launch(request, host) as run:
+            assert run.report.agent_version == "0.171.0"
+            assert not any("0.149.0" in text for text in run.report.warnings)
+            take_turn("codex", run.channel, "hi", native_id=run.report.native_id)
+    assert SessionStore(host.home).load(run.report.session).agent_version == "0.171.0"
+
+
+def test_a_codex_that_is_in_truth_too_old_is_refused_as_that(tmp_path: Path, host: Host) -> None:
+    answer = '{"id": 1, "result": {"codexHome": "%s", "userAgent": "amux/0.120.0 (x)"}}'
+    with staged(tmp_path / "stage", host, "codex", "0.171.0") as stage:
+        program = shim(
+            tmp_path / "codex",
+            'if [ "$1" = --version ]; then echo "codex-cli 0.171.0"; exit; fi',
+            f"read -r question; printf '{answer}\\n' \"$HOME/.codex\"; exec cat",
+        )
+        request = LaunchRequest(
+            provider="codex",
+            cwd=stage.cwd,
+            environment=dict(stage.environment),
+            executable=program,
+        )
+        with pytest.raises(UnsupportedVersion, match=r"Codex 0\.120\.0 cannot switch"):
+            launch(request, host)
