@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hub.errors import HubError
@@ -41,6 +40,7 @@ from launcher.errors import (
     host_errors,
 )
 from launcher.foreign import held
+from launcher.furnishing import furnish
 from launcher.hearing import open_hearing
 from launcher.hublink import hub_client
 from launcher.leases import LEASES
@@ -72,7 +72,6 @@ from launcher.spawn import SpawnRequest, Stdio, spawn
 from launcher.subject import find_subject
 from launcher.watch import Watcher
 from materializer import runs
-from materializer.provision import Copy, provide, require_sources
 from providers.base import VERSION, Confirmed, Evidence, Framing, Mode
 from providers.ending import Ending
 
@@ -127,7 +126,7 @@ def _carry(
     """Take the arrows one after the other."""
     subject = attempt.subject
     bound, memory = _bind(attempt, undo)
-    _furnish(attempt)
+    notes = furnish(attempt)
     # Before anything is started, so that a crash leaves the marker by which it is ended.
     record = sessions.update(decided(attempt, bound, memory))
     agent = agent_request(attempt, memory)
@@ -136,6 +135,7 @@ def _carry(
     seen = conversation.before(subject.stored.transcript if subject.stored else None)
     check_continued(attempt.request, seen)
     agent, plan, confirmed = plan_launch(attempt, agent, memory)
+    confirmed = together(Confirmed(warnings=notes), confirmed)
     _place(attempt, memory, plan, notices, undo)
     hearing = open_hearing(attempt, memory, undo)
     grant = memory.grant if memory else None
@@ -336,23 +336,6 @@ def _begin(
         if plan.files != files:  # which are in place by now
             message = f"{' '.join(agent.command)} was another version when it started; launch again"
             raise AgentFailed(message)
-
-
-def _furnish(attempt: Attempt) -> None:
-    """Make in a relocated home what the agent needs there, as the account that owns it."""
-    subject, request = attempt.subject, attempt.request
-    relocated = subject.identity is not None or attempt.record.private_home
-    copies = tuple(Copy(source=one.source, target=one.target) for one in request.provide)
-    if copies and not relocated:
-        message = "--provide fills a relocated home; name one with --user or --private-home"
-        raise BadRequest(message)
-    if attempt.record.private_home:
-        Path(subject.home).mkdir(mode=0o700, parents=True, exist_ok=True)
-    if copies:
-        require_sources(copies)
-        attempt.use_account()
-    if relocated:
-        provide(subject.identity, subject.home, folders=subject.provider.folders, copies=copies)
 
 
 def _end(attempt: Attempt, agent: AgentRequest, process: AgentProcess) -> None:

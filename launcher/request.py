@@ -14,10 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provision:
-    """Copy `source` (readable by the service) to `target`, a path below the target's home."""
+    """Copy `source` (readable by the service) to `target`, a path below the target's home.
+
+    A file that is there and that amux did not write is kept, unless `replace`.
+    """
 
     source: Path
     target: str
+    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,13 @@ could not reach itself.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import subprocess
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -33,10 +34,28 @@ _PROVISIONER: Final = Path(__file__).with_name("provisioner.py")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """Copy `source`, a file of the service's, to `target`, a path below the target's home."""
+    """Copy `source`, a file of the service's, to `target`, a path below the target's home.
+
+    What is there is kept, unless `replace` or its digest is what `known` has for that place.
+    """
 
     source: Path
     target: str
+    replace: bool = False
+    known: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provided:
+    """What was done below a home, by paths relative to it.
+
+    `made` are new folders and files, `kept` targets that were left as they were. `digests` are the
+    SHA-256 of what stands at each other target, by account and absolute path.
+    """
+
+    made: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    digests: Mapping[str, str] = field(default_factory=dict)
 
 
 def require_sources(copies: Iterable[Copy]) -> None:
@@ -51,23 +70,34 @@ def provide(
     *,
     folders: tuple[str, ...] = (),
     copies: tuple[Copy, ...] = (),
-) -> tuple[str, ...]:
+    account: str = "",
+) -> Provided:
     """Make these folders (0700) where missing, and copies (0600), below the home.
 
-    Returns the paths made, relative to the home. Raises NotProvided; files made before stay.
+    `account` stands in front of the places in `known`. Raises NotProvided; files made before stay.
     """
     missing = tuple(folder for folder in folders if not _there(Path(home) / folder))
     if not missing and not copies:
-        return ()
+        return Provided()
     with ExitStack() as stack:
         wishes = [("folder", _below(home, folder)) for folder in missing]
-        passed = []
+        passed, digests = [], {}
         for copy in copies:
             fd = stack.enter_context(descriptors.closing(_open_source(copy.source)))
             passed.append(fd)
-            wishes.append((str(fd), _below(home, copy.target)))
+            below = _below(home, copy.target)
+            place = f"{account}{home.rstrip('/')}/{below}"
+            digest = hashlib.sha256(os.pread(fd, SIZE_LIMIT, 0)).hexdigest()
+            digests[below] = (place, digest)
+            how = "always" if copy.replace else copy.known.get(place, "") or "none"
+            wishes.append((f"copy-{fd}-{digest}-{how}", below))
         frames = _ask(identity, home, wishes, passed=tuple(passed))
-        return tuple(os.fsdecode(content) for word, content in frames if word == b"made")
+    kept = tuple(os.fsdecode(content) for word, content in frames if word == b"kept")
+    return Provided(
+        made=tuple(os.fsdecode(content) for word, content in frames if word == b"made"),
+        kept=kept,
+        digests=dict(one for below, one in digests.items() if below not in kept),
+    )
 
 
 def read(

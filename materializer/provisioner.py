@@ -3,11 +3,12 @@
 Standard library only, and little of it: each launch may wait for this. Started by `provision`
 in a Python with `-I -S`. Standard input carries NUL-ended fields: uid (empty: stay who you are),
 gid, groups with commas, home, limit; then pairs of what and where: `folder` and a path below
-the home (made where missing), a descriptor's number and such a path (copied there), `read`,
-`list`, `holds-` with a text in hex, `appended-` with a place and a digest, `newer-` with a time,
-and any path or pattern. Standard output answers with frames, each a word and a size before its
-bytes: `made PATH`, `read CONTENT` or `none` for each path that was to be read, listed or searched,
-and last `error SENTENCE` or `done`.
+the home (made where missing), `copy-` with a descriptor, the digest of what it holds and that of
+what may be replaced (`always`: anything) and such a path, `read`, `list`, `holds-` with a text in
+hex, `appended-` with a place and a digest, `newer-` with a time, and any path or pattern. Standard
+output answers with frames, each a word and a size before its bytes: `made PATH` and `kept PATH`,
+`read CONTENT` or `none` for each path that was to be read, listed or searched, and last
+`error SENTENCE` or `done`.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def main() -> None:
     import reading  # type: ignore[import-not-found]  # noqa: PLC0415  # same
 
     uid, gid, groups, home, limit, *wishes = sys.stdin.buffer.read().split(b"\0")[:-1]
-    if any(what.startswith((b"appended-", b"newer-")) for what in wishes[::2]):
-        # What `reading` imports for these; the target may not be able to read our Python.
+    if any(what.startswith((b"appended-", b"newer-", b"copy-")) for what in wishes[::2]):
+        # What is imported for these; the target may not be able to read our Python.
         import fnmatch  # noqa: F401, PLC0415
         import hashlib  # noqa: F401, PLC0415
     at = b"."
@@ -57,9 +58,8 @@ def main() -> None:
                 found = _look(reading, what, at, int(limit))
                 _answer(b"none" if found is None else b"read", found or b"")
                 continue
-            made = _folder(home, at) if what == b"folder" else _place(home, at, int(what))
-            for path in made:
-                _answer(b"made", path)
+            for word, path in _make(home, what, at):
+                _answer(word, path)
     except become.NotBecome as error:
         _answer(b"error", str(error).encode())
     except NotADirectoryError:
@@ -92,6 +92,15 @@ def _look(reading: ModuleType, what: bytes, path: bytes, limit: int) -> bytes | 
     return found
 
 
+def _make(home: bytes, what: bytes, path: bytes) -> list[tuple[bytes, bytes]]:
+    """Make a folder or a copy; return the frames that say so."""
+    if what == b"folder":
+        return [(b"made", one) for one in _folder(home, path)]
+    _, source, new, old = what.split(b"-")
+    made, kept = _place(home, path, int(source), (new, old))
+    return [*((b"made", one) for one in made), *([(b"kept", path)] if kept else [])]
+
+
 def _folder(home: bytes, path: bytes) -> list[bytes]:
     folder, made = _descend(home, path.split(b"/"))
     os.close(folder)
@@ -113,10 +122,21 @@ def _descend(home: bytes, segments: list[bytes]) -> tuple[int, list[bytes]]:
     return fd, made
 
 
-def _place(home: bytes, target: bytes, source: int) -> list[bytes]:
-    """Copy an open file to a new one beside the target, 0600, and put it in the target's place."""
+def _place(
+    home: bytes, target: bytes, source: int, digests: tuple[bytes, bytes]
+) -> tuple[list[bytes], bool]:
+    """Copy an open file to a new one beside the target, 0600, and put it in the target's place.
+
+    Returns what was made, and whether the target was kept: its digest is neither the new one nor
+    the one that may be replaced. A target that is the new one already stays untouched.
+    """
+    new, old = digests
     *folders, name = target.split(b"/")
     folder, made = _descend(home, folders)
+    found = b"" if old == b"always" else _digest(folder, name)
+    if found and (found == new or found != old):
+        os.close(folder)
+        return made, found != new
     temporary = b".amux-" + os.urandom(8).hex().encode()
     fd = os.open(temporary, NEW_FILE, 0o600, dir_fd=folder)
     try:
@@ -133,7 +153,29 @@ def _place(home: bytes, target: bytes, source: int) -> list[bytes]:
     finally:
         os.close(fd)
         os.close(folder)
-    return [*made, target]
+    return [*made, target], False
+
+
+def _digest(folder: int, name: bytes) -> bytes:
+    """Return the digest of what is there, `other` for what is no file; empty where nothing is."""
+    import hashlib  # noqa: PLC0415  # imported already, see `main`
+
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        fd = os.open(name, flags, dir_fd=folder)
+    except FileNotFoundError:
+        return b""
+    except OSError:
+        return b"other"
+    try:
+        whole = hashlib.sha256()
+        while chunk := os.read(fd, CHUNK):
+            whole.update(chunk)
+        return whole.hexdigest().encode()
+    except OSError:
+        return b"other"
+    finally:
+        os.close(fd)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ Decorated = TypeVar("Decorated", bound="Callable[..., None]")
 def _provision(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> object:
-    """Read each FILE:TARGET."""
+    """Read each FILE:TARGET and FILE:TARGET:replace."""
     del context, parameter
     found = []
     for value in values:
@@ -55,7 +55,9 @@ def _provision(
         if not colon or not source or not target:
             message = f"{value!r} is not FILE:TARGET, such as ~/auth.json:.codex/auth.json"
             raise click.BadParameter(message)
-        found.append(Provision(source=Path(source).expanduser().absolute(), target=target))
+        kept = target.removesuffix(":replace")
+        path = Path(source).expanduser().absolute()
+        found.append(Provision(source=path, target=kept, replace=kept != target))
     return tuple(found)
 
 
@@ -161,8 +163,8 @@ def _launch_options(decorated: Decorated) -> Decorated:
     "--provide",
     multiple=True,
     callback=_provision,
-    metavar="FILE:TARGET",
-    help="Copy FILE to TARGET below the agent's home.",
+    metavar="FILE:TARGET[:replace]",
+    help="Copy FILE to TARGET below the agent's home; what its owner wrote there is kept.",
 )
 @_launch_options
 def command(  # noqa: PLR0913  # one parameter an option

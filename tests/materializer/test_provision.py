@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,7 @@ def test_named_files_arrive_with_the_targets_owner_and_closed_modes_and_nothing_
         )
     finally:
         os.umask(before)
-    assert made == (".pi", ".pi/agent", ".codex", ".codex/auth.json", "absolute", "tilde")
+    assert made.made == (".pi", ".pi/agent", ".codex", ".codex/auth.json", "absolute", "tilde")
     for folder in (".codex", ".pi", ".pi/agent"):
         assert owner_and_mode(alice.home / folder) == (alice.uid, alice.gid, 0o700)
     for file in (".codex/auth.json", "absolute", "tilde"):
@@ -73,14 +74,48 @@ def test_named_files_arrive_with_the_targets_owner_and_closed_modes_and_nothing_
     assert len(list(alice.home.rglob("*"))) == 6
 
 
-def test_what_exists_is_kept_as_folder_and_replaced_as_file(
+def test_what_exists_is_kept_as_folder_and_replaced_as_file_where_that_is_said(
     target: Identity, alice: Account, source: Path, as_target: Callable[[str], Trial]
 ) -> None:
     as_target(f"mkdir -m 755 {alice.home}/.codex; echo old > {alice.home}/.codex/auth.json")
-    assert provision.provide(target, target.home, folders=(".codex",)) == ()
-    provision.provide(target, target.home, copies=(Copy(source=source, target=".codex/auth.json"),))
+    assert provision.provide(target, target.home, folders=(".codex",)).made == ()
+    copy = Copy(source=source, target=".codex/auth.json", replace=True)
+    assert provision.provide(target, target.home, copies=(copy,)).made == (".codex/auth.json",)
     assert owner_and_mode(alice.home / ".codex") == (alice.uid, alice.gid, 0o755)
     assert (alice.home / ".codex" / "auth.json").read_bytes() == source.read_bytes()
+
+
+def test_a_file_that_its_owner_has_rewritten_is_kept_and_one_of_ours_replaced(
+    target: Identity, alice: Account, source: Path, as_target: Callable[[str], Trial]
+) -> None:
+    file = alice.home / "auth.json"
+    known: dict[str, str] = {}
+
+    def provide() -> tuple[bool, bool]:
+        copy = Copy(source=source, target="auth.json", known=known)
+        done = provision.provide(target, target.home, copies=(copy,), account="7:")
+        known.update(done.digests)
+        return bool(done.made), bool(done.kept)
+
+    assert provide() == (True, False)
+    assert list(known) == [f"7:{file}"]
+    first = file.stat().st_ino
+    assert provide() == (False, False)  # it is there already
+    assert file.stat().st_ino == first
+    source.write_text("newer")
+    assert provide() == (True, False)
+    assert file.read_text() == "newer"
+    as_target(f"printf refreshed > {file}")
+    assert provide() == (False, True)
+    source.write_text("newest")
+    assert provide() == (False, True)
+    assert file.read_text() == "refreshed"
+    known.clear()  # what amux knows was lost
+    assert provide() == (False, True)
+    as_target(f"rm {file}; mkdir {file}")
+    assert provide() == (False, True)
+    as_target(f"rmdir {file}")
+    assert provide() == (True, False)
 
 
 @pytest.mark.parametrize("link", [".codex", ".codex/auth.json"])
@@ -103,7 +138,9 @@ def test_a_link_in_the_home_leads_nothing_out_of_it(  # noqa: PLR0913, PLR0917  
         with pytest.raises(NotProvided, match="links are not used"):
             provision.provide(target, target.home, copies=(copy,))
     else:
-        provision.provide(target, target.home, copies=(copy,))
+        assert provision.provide(target, target.home, copies=(copy,)).kept == (link,)
+        assert (alice.home / link).is_symlink()
+        provision.provide(target, target.home, copies=(replace(copy, replace=True),))
         assert not (alice.home / link).is_symlink()
     assert (victim / "auth.json").read_text() == "kept"
     assert len(list(victim.iterdir())) == 1
@@ -163,7 +200,8 @@ def test_a_private_home_is_filled_as_the_caller(tmp_path: Path, source: Path) ->
     made = provision.provide(
         None, str(tmp_path), copies=(Copy(source=source, target=".codex/auth.json"),)
     )
-    assert made == (".codex", ".codex/auth.json")
+    assert made.made == (".codex", ".codex/auth.json")
+    assert made.kept == ()
     assert owner_and_mode(tmp_path / ".codex/auth.json") == (0, 0, 0o600)
 
 
