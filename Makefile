@@ -22,11 +22,12 @@ help:
 
 setup: .venv/.amux-installed
 
-.venv/.amux-installed: pyproject.toml
+.venv/.amux-installed: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" && $(PYTHON) $(CAN_SETUP) || { echo "amux needs Python 3.11 or newer with" \
 		"its venv module (on Debian: python3-venv); install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,claude-sdk]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[dev,claude-sdk]'
 	@touch $@
 
 agents: $(foreach agent,$(AGENTS),fixtures/agents/$(agent)/node_modules/.amux-installed) mcp-tools

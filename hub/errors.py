@@ -79,7 +79,7 @@ class InvalidRequest(HubError):
 
 
 class InvalidPath(HubError):
-    """The path does not name a document (DESIGN section 6, Paths)."""
+    """The path does not name a document (docs/memory-store.md)."""
 
     code, status = "invalid_path", 400
 

@@ -1,4 +1,4 @@
-"""Every number that bounds the memory store (DESIGN section 6)."""
+"""Every number that bounds the memory store (docs/memory-store.md)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a caller may do: the checks before a request, and the settings for an `admin`.
 
 Checks come in this order, and the first that fails answers: authentication, actor,
-binding, enabled; then request, path, limits, guard and revision (DESIGN section 6).
+binding, enabled; then request, path, limits, guard and revision (docs/architecture.md).
 """
 
 from __future__ import annotations

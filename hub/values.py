@@ -71,7 +71,7 @@ class SearchAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetRequest:
-    """Ask for a range of lines, or for what follows an offset (DESIGN section 6, get)."""
+    """Ask for a range of lines, or for what follows an offset (docs/memory-store.md)."""
 
     path: str
     start_line: int = 0

@@ -1,4 +1,4 @@
-"""The fixed text that tells an agent how to use memory (DESIGN section 8).
+"""The fixed text that tells an agent how to use memory (docs/agent-side.md).
 
 It depends on nothing but the kind of tools at hand, so that it stands in the prompt's
 prefix unchanged from launch to launch. One template is the source; its two renderings are kept

@@ -1,4 +1,4 @@
-"""The content guard: what must not be written into memory (DESIGN section 6)."""
+"""The content guard: what must not be written into memory (docs/memory-store.md)."""
 
 from hub.guard.engine import Finding, GuardMode, inspect
 

@@ -50,7 +50,7 @@ class Failure(Exception):
 
     @property
     def status(self) -> int:
-        """Return the exit status of this code (DESIGN section 7)."""
+        """Return the exit status of this code (docs/agent-side.md)."""
         return EXIT_STATUS.get(self.code, OTHER)
 
     def body(self) -> dict[str, object]:
