@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 RESUMES: Final = frozenset({"resume", "fork"})
 EXEC: Final = frozenset({"exec", "e"})
-UNNAMED: Final = "(one that Codex picks)"
-"""The native id of `resume --last` and of the picker: amux can have no record of it."""
+LAST: Final = "--last"
 
 _CONFIG: Final = frozenset({"-c", "--config"})
 _FEATURES: Final = frozenset({"--enable", "--disable"})
@@ -91,13 +90,24 @@ class CallerArguments:
         plain = self.plain[1:] if self.executes else self.plain
         if not plain or plain[0] not in RESUMES:
             return None
-        unnamed = len(plain) == 1 or any(word.option == "--last" for word in self.words)
-        return NativeResume(native_id=UNNAMED if unnamed else plain[1], fork=plain[0] == "fork")
+        unnamed = len(plain) == 1 or self.last
+        if unnamed and self.executes and not self.last:
+            return None  # a prompt of one word, or a new conversation: there is no picker
+        return NativeResume(native_id="" if unnamed else plain[1], fork=plain[0] == "fork")
+
+    @property
+    def last(self) -> bool:
+        """Say whether the conversation that was changed last is meant."""
+        return self.has(LAST)
+
+    def has(self, option: str) -> bool:
+        """Say whether an option is among the arguments."""
+        return any(word.option == option for word in self.words)
 
     @property
     def enables(self) -> bool:
         """Say whether a feature is switched on with --enable."""
-        return any(word.option == "--enable" for word in self.words)
+        return self.has("--enable")
 
     @property
     def keys(self) -> frozenset[str]:
@@ -137,15 +147,31 @@ class CallerArguments:
         return (*theirs, *ours, *self.rest)
 
     def resuming(self, resume: NativeResume | None) -> CallerArguments:
-        """Return the same arguments, naming the conversation that a session resumes."""
-        if resume is None or self.resume is not None:
+        """Return the same arguments, naming the conversation that a session resumes by its id."""
+        if resume is None or not resume.native_id:
             return self
+        if self.resume is not None:
+            return self._by_id(resume.native_id)
         verb = Word(texts=("fork" if resume.fork else "resume",))
         named = (verb, Word(texts=(resume.native_id,)))
         place = 0
         if self.executes:
             place = next(i for i, word in enumerate(self.words) if word.option is None) + 1
         words = (*self.words[:place], *named, *self.words[place:])
+        return CallerArguments(words=words, rest=self.rest)
+
+    def _by_id(self, native_id: str) -> CallerArguments:
+        """Put the id where `--last` or a name stands."""
+        place = next(
+            i
+            for i, word in enumerate(self.words)
+            if word.option is None and word.texts[0] in RESUMES
+        )
+        rest = [word for word in self.words[place + 1 :] if word.option != LAST]
+        if not self.last:
+            rest.remove(next(word for word in rest if word.option is None))
+        named = Word(texts=(native_id,))
+        words = (*self.words[: place + 1], named, *rest)
         return CallerArguments(words=words, rest=self.rest)
 
     def check_screen(self) -> None:
@@ -172,7 +198,7 @@ class CallerArguments:
                     "--disable, --model, --sandbox or --ask-for-approval, or launch in a terminal"
                 )
         resume = self.resume
-        if resume is not None and resume.native_id == UNNAMED:
+        if resume is not None and not resume.native_id:
             raise BadArguments("an app-server has no picker: name the conversation's id")
         named = 0 if resume is None or self.executes else 2
         if self.rest or len(self.plain) > named:

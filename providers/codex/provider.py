@@ -16,7 +16,17 @@ from providers.base import (
     Provider,
     Tools,
 )
-from providers.codex import flags, handshake, roles, rollout, screen, threads, unread, version
+from providers.codex import (
+    flags,
+    handshake,
+    recent,
+    roles,
+    rollout,
+    screen,
+    threads,
+    unread,
+    version,
+)
 from providers.codex.arguments import CallerArguments, read
 from providers.errors import BadArguments
 from providers.sighting import Transcripts
@@ -60,6 +70,14 @@ class CodexProvider(Provider):
     def native_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
         """Find `resume ID` or `fork ID` among the caller's arguments, also behind `exec`."""
         return read(arguments).resume
+
+    def continued(
+        self, request: AgentRequest, named: NativeResume, facts: Facts
+    ) -> NativeResume | tuple[str, ...] | None:
+        """Find the conversation of `--last`, and of a name, in Codex's own files."""
+        home = handshake.planned_home(request)
+        caller = read(request.arguments)
+        return recent.continued(caller, named, facts, home=home, request=request)
 
     def plan(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,7 @@ from launcher.probe.model import ScriptedModel
 from launcher.probe.talk import take_turn
 from launcher.request import LaunchRequest
 from launcher.sessions import SessionStore
+from providers.base import Mode
 from providers.codex import CodexProvider
 from providers.errors import BadArguments
 from providers.sighting import TranscriptPart
@@ -206,3 +208,32 @@ def test_a_supervisor_cannot_go_on_with_a_native_conversation_and_its_row_stays(
         ]
         assert len(bound) == 3
         assert not any(SUMMARY in one.system for one in bound)
+
+
+def test_a_conversation_of_amux_is_found_however_it_is_named(
+    host: Host, tmp_path: Path, version: str
+) -> None:
+    with prepared(tmp_path, version) as (home, model):
+        with open_codex(home, None) as codex:
+            codex.turn("native")
+        with launch(wanted(home), host) as run:
+            turn(run, "hello")
+            named = {"threadId": run.report.native_id, "name": "my plan"}
+            run.channel.request("thread/name/set", named, deadline=30)
+        for name in (("--last",), ("my plan",)):
+            words = ("exec", "--skip-git-repo-check", "resume", *name, f"more {name[0]}")
+            request = replace(wanted(home), mode=Mode.PASSTHROUGH, arguments=words)
+            with launch(request, host) as again:
+                ended = again.wait(90)
+                assert ended is not None
+                assert ended.code == 0
+            assert again.report.session == run.report.session
+            assert again.report.native_id == run.report.native_id
+            assert again.report.binding is not None
+            (last,) = [one for one in model.turns if one.user[-1:] == (f"more {name[0]}",)]
+            assert "hello" in last.user
+            assert SUMMARY not in last.system
+            assert "MEMORY.md" in last.system
+        found = seen(host, again)
+        assert found["native memory"].observed == "absent"
+        assert found["native memory"].turn == 1

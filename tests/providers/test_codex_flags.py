@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import tomllib
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,8 +23,11 @@ from providers.base import (
     Tools,
 )
 from providers.codex import CodexProvider, flags, threads
-from providers.codex.arguments import UNNAMED, read
+from providers.codex.arguments import read
 from providers.errors import BadArguments, UnknownVersion, UnsupportedVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 CODEX = CodexProvider()
 
@@ -152,15 +157,18 @@ def test_a_native_resume_is_found_by_its_id(
 
 
 @pytest.mark.parametrize("arguments", [("resume",), ("exec", "resume", "--last", "go on")])
-def test_a_conversation_that_codex_picks_is_one_without_a_record(
+def test_a_conversation_that_codex_picks_has_no_id_in_the_arguments(
     arguments: tuple[str, ...],
 ) -> None:
     found = CODEX.native_resume(arguments)
     assert found is not None
-    assert found.native_id == UNNAMED
+    assert found.native_id == ""
 
 
-@pytest.mark.parametrize("arguments", [(), ("-m", "fork", "x"), ("exec", "resume the work")])
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("-m", "fork", "x"), ("exec", "resume the work"), ("exec", "fork"), ("e", "resume")],
+)
 def test_a_prompt_is_not_a_resume(arguments: tuple[str, ...]) -> None:
     assert CODEX.native_resume(arguments) is None
 
@@ -347,3 +355,88 @@ def test_what_codex_ended_of_is_blamed_on_amux_only_where_it_was_amuxs(
     asked = replace(request(*arguments), unknown=frozenset(unknown))
     assert CODEX.unknown_flag(asked, ENDED.format(at)) == named
     assert CODEX.unknown_flag(asked, "thread main panicked") == ""
+
+
+UUID = "01a22ea8-6de0-7130-acf3-1b93d7902560"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("exec", "resume", "--last", "more"), ("exec", "resume", UUID, "more")),
+        (("exec", "-m", "x", "resume", "my plan"), ("exec", "-m", "x", "resume", UUID)),
+        (("exec", "resume", UUID, "more"), ("exec", "resume", UUID, "more")),
+        (("exec", "fork", "my plan", "more"), ("exec", "fork", UUID, "more")),
+    ],
+)
+def test_the_conversation_that_was_found_is_named_to_codex_by_its_id(
+    words: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    resume = NativeResume(native_id=UUID, fork="fork" in words)
+    asked = request(*words, mode=Mode.PASSTHROUGH, resume=resume)
+    plan = CODEX.plan(asked, grant(), Facts(), Confirmed(instructions="text"))
+    assert isinstance(plan, LaunchPlan)
+    assert plan.argv[1 : 1 + len(expected)] == expected
+
+
+HOME = "/home/ann/.codex"
+DAY = f"{HOME}/sessions/2026/11/30/"
+
+
+def meta(native_id: str, source: object = "exec", cwd: str = "/w") -> bytes:
+    payload = {"id": native_id, "source": source, "cwd": cwd}
+    return json.dumps({"type": "session_meta", "payload": payload}).encode() + b"\n{}\n"
+
+
+FILES = {
+    f"{HOME}/sessions/": b"2026\t1\t1\n",
+    f"{HOME}/sessions/2026/": b"11\t1\t1\n",
+    f"{HOME}/sessions/2026/11/": b"30\t1\t1\n",
+    DAY: b"a.jsonl\t9\t10\nb.jsonl\t9\t40\nc.jsonl\t9\t30\nd.jsonl\t9\t50\ne.jsonl\t9\t20\n",
+    f"{DAY}a.jsonl": meta("old"),
+    f"{DAY}b.jsonl": meta("elsewhere", cwd="/other"),
+    f"{DAY}c.jsonl": meta("late"),
+    f"{DAY}d.jsonl": meta("child", {"subagent": "review"}),
+    f"{DAY}e.jsonl": meta("person", "cli"),
+    f"{HOME}/session_index.jsonl": (
+        b'{"id": "first", "thread_name": "plan"}\n{"id": "second", "thread_name": "plan"}\n'
+    ),
+}
+
+
+def found(files: Mapping[str, bytes], *words: str) -> NativeResume | None:
+    """Answer each question with the files, as the launcher does."""
+    asked = request(*words, mode=Mode.PASSTHROUGH)
+    named = CODEX.native_resume(words)
+    assert named is not None
+    known: dict[str, bytes | None] = {}
+    for _ in range(8):
+        answer = CODEX.continued(asked, named, Facts(known))
+        if not isinstance(answer, tuple):
+            return answer
+        known |= {path: files.get(path) for path in answer}
+    raise AssertionError(known)
+
+
+@pytest.mark.parametrize(
+    ("words", "native_id"),
+    [
+        (("exec", "resume", "--last", "more"), "late"),
+        (("exec", "resume", "--all", "--last"), "elsewhere"),
+        (("resume", "--last"), "person"),
+        (("resume", "--last", "--include-non-interactive"), "late"),
+        (("exec", "resume", "plan"), "second"),
+        (("exec", "resume", "no such plan"), "no such plan"),
+        (("exec", "fork", UUID), UUID),
+        (("resume",), ""),
+    ],
+)
+def test_the_last_conversation_and_a_named_one_are_found_in_codex_s_files(
+    words: tuple[str, ...], native_id: str
+) -> None:
+    assert found(FILES, *words) == NativeResume(native_id=native_id, fork="fork" in words)
+
+
+def test_where_no_conversation_is_the_last_one_a_new_one_begins() -> None:
+    assert found({}, "exec", "resume", "--last") is None
+    assert found({**FILES, DAY: b""}, "exec", "resume", "--last") is None
