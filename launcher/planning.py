@@ -50,11 +50,25 @@ def agent_request(attempt: Attempt, memory: Memory | None) -> AgentRequest:
         environment=environment,
         interpreter=sys.executable,
         fresh_id=str(uuid.uuid4()),
+        outer_homes=_outer_homes(attempt),
         resume=subject.resume,
         options=attempt.request.options,
         conversations=frozenset(attempt.record.conversations),
         began=time.time(),
     )
+
+
+def _outer_homes(attempt: Attempt) -> tuple[str, ...]:
+    """Return the names of the caller's home where it is around the folder, and not the agent's."""
+    home = attempt.request.environment.get("HOME", "")
+    relocated = attempt.subject.identity is not None or attempt.record.private_home
+    if not relocated or not home.startswith("/"):
+        return ()
+    real, agents = os.path.realpath(home), os.path.realpath(attempt.subject.home)
+    inside = os.path.commonpath((real, os.path.realpath(attempt.subject.cwd))) == real
+    if real in {agents, "/"} or not inside:
+        return ()
+    return tuple(dict.fromkeys((home.rstrip("/"), real)))
 
 
 def plan_launch(

@@ -106,7 +106,8 @@ class AgentRequest:
     `fresh_id` is a random UUID that a provider may give to a new native conversation. `unknown`
     holds those of amux's own flags that this very agent was seen not to know. `conversations` are
     the native ids of the session's own conversations so far, `began` when the launch began, in
-    seconds since the epoch.
+    seconds since the epoch. `outer_homes` are the names of the caller's home where the agent has
+    another one and `cwd` is in the caller's, or is it.
     """
 
     command: tuple[str, ...]
@@ -123,6 +124,7 @@ class AgentRequest:
     unknown: frozenset[str] = frozenset()
     conversations: frozenset[str] = frozenset()
     began: float = 0.0
+    outer_homes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

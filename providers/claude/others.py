@@ -7,6 +7,7 @@ import posixpath
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from providers import outer as outer_home
 from providers.claude import arguments as argv
 from providers.claude import settings, sources
 from providers.claude.conversation import user_folder
@@ -22,6 +23,7 @@ PLUGIN_OPTIONS: Final = ("--plugin-dir", "--plugin-dir-no-mcp")
 HOOKS: Final = posixpath.join("hooks", "hooks.json")
 MANIFEST: Final = posixpath.join(".claude-plugin", "plugin.json")
 SOURCES: Final = "--setting-sources"
+_OUTER: Final = (*sources.OUTER, f"{sources.OUTER_RULES}/")
 
 
 def questions(request: AgentRequest, items: tuple[argv.Item, ...]) -> tuple[str, ...]:
@@ -30,11 +32,17 @@ def questions(request: AgentRequest, items: tuple[argv.Item, ...]) -> tuple[str,
     return (
         *(path for folder in _given(request, items) for path in _files(folder)),
         _installed(request),
+        *outer_home.questions(request, _OUTER),
         *(
             posixpath.join(user, "projects", _slug(folder), "memory", "")
             for folder in sources.above(request)
         ),
     )
+
+
+def outer(request: AgentRequest, facts: Facts) -> tuple[str, ...]:
+    """Name the instructions of another person that nothing keeps from this launch."""
+    return outer_home.warnings(outer_home.read_from(request, facts, _OUTER))
 
 
 def follow(
@@ -78,8 +86,8 @@ def unread(
         lines = (facts.files.get(folder) or b"").splitlines()
         count = sum(line.partition(b"\t")[0].endswith(b".md") for line in lines)
         if count:
-            files = "1 file is" if count == 1 else f"{count} files are"
-            said = f"{files} not read in this conversation and left as they are"
+            files = "1 file of it is" if count == 1 else f"{count} files of it are"
+            said = f"{files} not read in this conversation and left alone"
             return (f"Claude's own memory is off: {said}, in {folder.rstrip('/')}",)
     return ()
 

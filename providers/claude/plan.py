@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from materializer.values import PlannedFile
 from providers.base import MAX_FACT_BYTES, Framing, LaunchPlan, Mode
 from providers.claude import arguments as argv
-from providers.claude import conversation, others, settings, tools
+from providers.claude import conversation, others, settings, sources, tools
 from providers.claude.version import SUPPORT, Release
 from providers.errors import BadArguments, require_utf8
 
@@ -82,12 +82,15 @@ class Draft:
         self.words.append(f"{option}={posixpath.join(self.config, name)}")
 
 
-def unbound(request: AgentRequest, items: tuple[argv.Item, ...]) -> LaunchPlan:
+def unbound(request: AgentRequest, items: tuple[argv.Item, ...], facts: Facts) -> LaunchPlan:
     """Start Claude as the caller's arguments say, under an id that a resume can name."""
     talk = conversation.choose(request, items, bound=False)
     words = argv.compose(talk.items, *_stream(request, items), *talk.words)
     return LaunchPlan(
-        argv=(*request.command, *words), framing=_framing(request), native_id=talk.native_id
+        argv=(*request.command, *words),
+        framing=_framing(request),
+        native_id=talk.native_id,
+        warnings=others.outer(request, facts),
     )
 
 
@@ -119,6 +122,8 @@ def bound(caller: Caller, grant: Grant) -> LaunchPlan:
     draft.warnings.extend(others.warnings(request, caller.items, *told))
     if request.resume is None:
         draft.warnings.extend(others.unread(request, *told))
+    if not sources.outer_excluded(request):
+        draft.warnings.extend(others.outer(request, caller.facts))
     if request.mode is Mode.TERMINAL and _is_prompted(caller.items):
         draft.warnings.append(
             "on its screen Claude sends a prompt of the command line before it has loaded the "
@@ -183,6 +188,7 @@ def _reach_subagents(caller: Caller, grant: Grant, draft: Draft) -> tuple[settin
 
 
 def _settings(caller: Caller, added: tuple[settings.Settings, ...], draft: Draft) -> None:
+    added = (*added, sources.outer_excluded(caller.request))
     merged = settings.merged((*caller.layers, *added, settings.OFF_SETTINGS, settings.HERE))
     asked = ({"env": caller.request.environment}, *caller.layers)
     if settings.turns_memory_on(asked):

@@ -103,7 +103,7 @@ class ClaudeProvider(Provider):
         """Compute Claude's arguments, environment and files; without a stream, ask first."""
         items = argv.parse(request.arguments)
         if grant is None:
-            return plan.unbound(request, items)
+            return plan.unbound(request, items, facts)
         SUPPORT.require(SUPPORT.number(request.version))
         argv.refuse_unbindable(items)
         named = argv.values(items, argv.SETTINGS)

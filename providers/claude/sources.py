@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import posixpath
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -39,6 +40,17 @@ OWN_PLANS: Final = frozenset({"pro", "max"})
 """Subscriptions of one person, whom no organisation sends settings."""
 
 
+OUTER: Final = (
+    "CLAUDE.md",
+    "CLAUDE.local.md",
+    "AGENTS.md",
+    ".claude/CLAUDE.md",
+    ".claude/CLAUDE.local.md",
+)
+OUTER_RULES: Final = ".claude/rules"
+"""A person's own instructions, which Claude reads in each folder above the one it is started in."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One settings file that is there, and what it says."""
@@ -69,6 +81,19 @@ def above(request: AgentRequest) -> tuple[str, ...]:
     while found[-1] != posixpath.dirname(found[-1]):
         found.append(posixpath.dirname(found[-1]))
     return tuple(found)
+
+
+def outer_excluded(request: AgentRequest) -> settings.Settings:
+    """Return settings that keep Claude from another person's instructions above the folder.
+
+    Where the folder is that person's home itself, they are the folder's own.
+    """
+    if not request.outer_homes or posixpath.normpath(request.cwd) in request.outer_homes:
+        return {}
+    names = (*OUTER, posixpath.join(OUTER_RULES, "**"))
+    # Claude turns a backslash in a pattern into a slash, so what is special can only be any sign.
+    escaped = [re.sub(r"[\\*?{}()\[\]!+@]", "?", home) for home in request.outer_homes]
+    return {"claudeMdExcludes": [posixpath.join(home, name) for home in escaped for name in names]}
 
 
 def state_file(request: AgentRequest) -> str:

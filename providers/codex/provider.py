@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from providers import outer
 from providers.base import (
     Capabilities,
     Confirmed,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from providers.base import AgentRequest, Channel, Grant, JsonObject
     from providers.sighting import Sighting, TranscriptPart
 
+OUTER: Final = ("AGENTS.override.md", "AGENTS.md")
+"""What Codex reads in each folder from a project's root down to the one it is started in."""
 SOCKET: Final = "codex.sock"
 _TRUE: Final = frozenset({"", "1", "true", "yes"})
 
@@ -65,7 +69,12 @@ class CodexProvider(Provider):
     def questions(self, request: AgentRequest) -> tuple[str, ...]:
         """Ask for the agent roles, which may replace the protocol, and for Codex's memories."""
         home = handshake.planned_home(request)
-        return (*roles.patterns(home, request.cwd), *unread.folders(home))
+        return (
+            *roles.patterns(home, request.cwd),
+            *unread.folders(home),
+            *outer.questions(request, (*OUTER, *outer.MARKERS)),
+            *outer.roots(request),
+        )
 
     def native_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
         """Find `resume ID` or `fork ID` among the caller's arguments, also behind `exec`."""
@@ -98,9 +107,10 @@ class CodexProvider(Provider):
             if handshake.THREAD_CONFIG in request.options:
                 given = request.options[handshake.THREAD_CONFIG]
                 threads.read_config(given, bound=grant is not None)
+        others = _others(request, facts)
         if grant is None:
-            return _unbound(request, caller, hooks)
-        warnings = (*version.check(request.version), *roles.warnings(facts))
+            return replace(_unbound(request, caller, hooks), warnings=others)
+        warnings = (*version.check(request.version), *roles.warnings(facts), *others)
         if request.resume is None:
             warnings += unread.notice(handshake.planned_home(request), facts)
         disabled = flags.DISABLED if caller.enables else ()
@@ -198,6 +208,13 @@ class CodexProvider(Provider):
         if message is None:
             return screen.settle_loaded(channel, request, grant, settled)
         return screen.settle_started(channel, message, request, grant, settled)
+
+
+def _others(request: AgentRequest, facts: Facts) -> tuple[str, ...]:
+    """Name another person's instructions above the folder, where they are of one project."""
+    if outer.is_apart(request, facts):
+        return ()
+    return outer.warnings(outer.read_from(request, facts, OUTER))
 
 
 def _unbound(request: AgentRequest, caller: CallerArguments, hooks: tuple[str, ...]) -> LaunchPlan:

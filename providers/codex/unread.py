@@ -23,6 +23,6 @@ def notice(codex_home: str, facts: Facts) -> tuple[str, ...]:
         count += sum(line.partition(b"\t")[0].endswith(b".md") for line in lines)
     if not count:
         return ()
-    files = "1 file is" if count == 1 else f"{count} files are"
-    said = f"{files} not read in this conversation and left as they are"
+    files = "1 file of it is" if count == 1 else f"{count} files of it are"
+    said = f"{files} not read in this conversation and left alone"
     return (f"Codex's own memory is off: {said}, in {codex_home}/memories",)

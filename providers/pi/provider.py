@@ -6,6 +6,7 @@ import posixpath
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from materializer.values import PlannedFile
+from providers import outer
 from providers.base import (
     AgentRequest,
     Capabilities,
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 ARGUMENT_BYTES: Final = 131_071
 ANSWER_DEADLINE: Final = 30.0
 FILE: Final = "append-system-prompt.md"
+OUTER: Final = ("AGENTS.md", "AGENTS.MD", "CLAUDE.md", "CLAUDE.MD")
+"""Of these Pi reads the first that is there, in each folder above the one it is started in."""
+WITHOUT_CONTEXT: Final = frozenset({"--no-context-files", "-nc"})
 
 
 class PiProvider(Provider):
@@ -55,7 +59,7 @@ class PiProvider(Provider):
     def questions(self, request: AgentRequest) -> tuple[str, ...]:
         """Name the files that appended texts come from, and the folders of extensions."""
         mine = append.questions(request, argv.parse(request.arguments))
-        return (*mine, *extensions.questions(request))
+        return (*mine, *extensions.questions(request), *outer.questions(request, OUTER))
 
     def native_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
         """Find --session, --session-id, --fork, --continue and --resume."""
@@ -87,7 +91,7 @@ class PiProvider(Provider):
                 argv=(*request.command, *added, *argv.words(talk.items)),
                 framing=_framing(request.mode),
                 native_id=talk.native_id,
-                warnings=talk.warnings,
+                warnings=(*talk.warnings, *_outer(request, facts, items)),
             )
         SUPPORT.require(release.number)
         argv.refuse_subcommand(request.arguments)
@@ -106,6 +110,7 @@ class PiProvider(Provider):
                 *talk.warnings,
                 *warnings,
                 *extensions.warnings(request, items, facts),
+                *_outer(request, facts, items),
             ),
         )
 
@@ -135,6 +140,13 @@ class PiProvider(Provider):
             native_id=native_id if isinstance(native_id, str) else plan.native_id,
             warnings=warnings,
         )
+
+
+def _outer(request: AgentRequest, facts: Facts, items: tuple[argv.Item, ...]) -> tuple[str, ...]:
+    """Name another person's instructions above the folder, which Pi reads unless told not to."""
+    if any(item.name in WITHOUT_CONTEXT for item in items):
+        return ()
+    return outer.warnings(outer.read_from(request, facts, OUTER)[:1])
 
 
 def _instructions(

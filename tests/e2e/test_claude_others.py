@@ -113,7 +113,7 @@ def test_a_new_conversation_says_once_how_much_of_claudes_memory_it_leaves_unrea
     before = stage.print_of("home/.claude/projects")
     report, turn = stage.turn()
     (said,) = report.warnings
-    assert "3 files are not read in this conversation and left as they are" in said
+    assert "3 files of it are not read in this conversation and left alone" in said
     assert str(folder) in said
     assert occurrences(turn, KIT) == 0
     again, _ = stage.turn(session=report.session)

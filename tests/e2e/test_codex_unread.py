@@ -29,7 +29,7 @@ def test_a_new_conversation_says_once_how_much_of_codexs_memory_it_leaves_unread
         report, turn = stage.turn()
         said = [text for text in report.warnings if "own memory is off" in text]
         (text,) = said
-        assert "3 files are not read in this conversation and left as they are" in text
+        assert "3 files of it are not read in this conversation and left alone" in text
         assert text.endswith(str(memories))
         assert occurrences(turn, "NATIVE-SENTINEL") == 0
         again, _ = stage.turn(session=report.session)

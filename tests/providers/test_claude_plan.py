@@ -669,7 +669,6 @@ def answer(request_id: str, body: dict[str, Any]) -> dict[str, Any]:
 def asking(settings_body: dict[str, Any], usage: dict[str, Any] | None = None) -> ScriptedChannel:
     """Return a Claude with these settings, our server connected, and this context usage."""
     bodies = {
-        "initialize": {},
         "get_settings": settings_body,
         "mcp_status": {"mcpServers": [{"name": "amux", "status": "connected"}]},
         "get_context_usage": usage,
