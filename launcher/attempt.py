@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from launcher.request import LaunchRequest
     from launcher.sessions import SessionLock
     from launcher.subject import Subject
-    from materializer.values import RunPaths
+    from materializer.values import PlannedFile, RunPaths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One run of a session as it is being made. `lock` is the right to run it.
 
+    `given` are files of the run that stand in the arguments for descriptors of the caller's.
     `unclaim` takes back a claim on the target's account that this launch made.
     """
 
@@ -35,6 +36,7 @@ class Attempt:
     paths: RunPaths
     lock: SessionLock
     unclaim: contextlib.ExitStack
+    given: tuple[PlannedFile, ...] = ()
 
     def use_account(self) -> None:
         """Let the claim stand: from now on something of the Principal's may be in the account."""

@@ -70,6 +70,7 @@ from launcher.run import Run
 from launcher.sessions import SessionStore
 from launcher.spawn import SpawnRequest, Stdio, spawn
 from launcher.subject import find_subject
+from launcher.substituted import with_files
 from launcher.watch import Watcher
 from materializer import runs
 from providers.base import VERSION, Confirmed, Evidence, Framing, Mode
@@ -113,7 +114,7 @@ def launch(
     with host_errors(NOT_MADE), contextlib.ExitStack() as undo, host_errors(NOT_MADE):
         sessions = SessionStore(host.home)
         subject = find_subject(request, host, sessions)
-        attempt = claim(request, subject, host, undo)
+        attempt = with_files(claim(request, subject, host, undo))
         began(attempt.record.id)
         undo.push(functools.partial(write_failure, sessions, attempt))
         notices = Notices(sessions, attempt.record.id, heard)
@@ -193,7 +194,7 @@ def _place(
     undo: contextlib.ExitStack,
 ) -> None:
     """Put the run's files in place; from here on the target's account is used."""
-    files = (*(memory.files if memory else ()), *plan.files)
+    files = (*(memory.files if memory else ()), *plan.files, *attempt.given)
     if files:
         told = functools.partial(_warn, notices)
         runs.apply(attempt.paths, files, attempt.subject.identity, told)

@@ -148,10 +148,13 @@ def _facts(attempt: Attempt, agent: AgentRequest) -> Facts:
     provider, identity = attempt.subject.provider, attempt.subject.identity
     traces = held(provider.traces, tuple)(agent)
     facts = read_facts(held(provider.questions, tuple)(agent), identity, traces)
+    # Files of the run are not in place yet.
+    given = {str(attempt.paths.config / one.name): one.content for one in attempt.given}
+    facts = Facts({**facts.files, **given}, facts.found)
     further = held(provider.follow, tuple)(agent, facts)
     if not further:
         return facts
-    return Facts({**facts.files, **read_facts(further, identity).files}, facts.found)
+    return Facts({**facts.files, **read_facts(further, identity).files, **given}, facts.found)
 
 
 def _check_framing(attempt: Attempt, plan: LaunchPlan) -> None:
