@@ -16,7 +16,7 @@ BACKGROUND = Sent(who="background", native=(), protocol=0, tools=0)
 WAY = Way(name="a way", prepare=lambda _: None)
 BOUND = Seen(tools="mcp", sent=(MAIN,))
 CONTROL = Seen(sent=(NATIVE,))
-APPENDED = "protocol in sub-agents = appended (Claude)"
+APPENDED = "protocol in sub-agents = by a hook (get_settings: no source stops hooks)"
 
 
 def test_agreement_counts_only_where_the_run_without_amux_showed_native_memory() -> None:
