@@ -123,6 +123,8 @@ class CodexProvider(Provider):
         caller.check_screen()
         if request.mode is Mode.PASSTHROUGH and not caller.executes:
             raise BadArguments("codex needs a terminal for its screen; use `codex exec` in a pipe")
+        if not caller.executes:
+            version.check_screen(request.version)
         if confirmed is None or confirmed.instructions is None:
             return Preflight(argv=server, environment=(), framing=Framing.JSON_RPC)
         text = flags.instructions(confirmed.instructions)

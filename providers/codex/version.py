@@ -13,6 +13,8 @@ SHOWN: Final = ("0.153.4", "0.171.0")
 """Versions for which every guarantee was shown on the real agent."""
 
 FIRST_WITH_MEMORY_MODE: Final[Number] = (0, 121, 0)
+FIRST_WITH_SCREEN: Final[Number] = (0, 131, 0)
+"""The first whose screen talks to a server on a Unix socket."""
 LISTS_ONE_SERVER: Final[Number] = (0, 171, 0)
 """Seen to list the tools of one server; 0.153.4 starts every configured server for a list."""
 
@@ -60,3 +62,13 @@ def check(version: str) -> tuple[str, ...]:
         f"shown for {' and '.join(SHOWN)} only; run `amux probe codex` for this one"
     )
     return (unproven,)
+
+
+def check_screen(version: str) -> None:
+    """Refuse the screen of a version that cannot join a server on a socket of one user's own."""
+    if number(version) < FIRST_WITH_SCREEN:
+        raise UnsupportedVersion(
+            f"the screen of Codex {version} cannot be joined to a server on a Unix socket, so no "
+            "thread of it could be bound; with memory it needs 0.131.0 or newer: install one, use "
+            "`codex exec`, or launch without memory"
+        )

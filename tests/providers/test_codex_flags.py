@@ -196,6 +196,21 @@ def test_a_version_without_memory_mode_is_refused_for_bound_launches_only() -> N
     assert isinstance(CODEX.plan(request(version="0.120.0"), None, Facts()), LaunchPlan)
 
 
+def test_a_screen_that_joins_no_server_on_a_socket_is_refused_and_other_forms_are_not() -> None:
+    screen = request(mode=Mode.TERMINAL, version="0.130.0")
+    with pytest.raises(UnsupportedVersion, match=r"screen of Codex 0\.130\.0 .* `codex exec`"):
+        CODEX.plan(screen, grant(), Facts())
+    for asked in (
+        request("exec", "hello", mode=Mode.TERMINAL, version="0.130.0"),
+        request("exec", "hello", mode=Mode.PASSTHROUGH, version="0.130.0"),
+        request(mode=Mode.TERMINAL, version="0.131.0"),
+    ):
+        assert isinstance(CODEX.plan(asked, grant(), Facts()), Preflight)
+    channel = request(version="0.130.0")
+    assert isinstance(CODEX.plan(channel, grant(), Facts()), LaunchPlan)
+    assert isinstance(CODEX.plan(screen, None, Facts()), LaunchPlan)
+
+
 def test_a_version_that_was_not_shown_is_named_in_a_warning() -> None:
     plan = CODEX.plan(request(version="0.180.0"), grant(), Facts())
     assert isinstance(plan, LaunchPlan)
