@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from launcher.host import Host
     from launcher.request import LaunchRequest
 
-HUB_SECONDS: Final = 5.0
-"""How long a launch waits for one answer of the Hub."""
+HUB_SECONDS: Final = 30.0
+"""How long a launch waits for one answer of the Hub, which may have many to give."""
 CONNECT_SECONDS: Final = 2.0
 
 

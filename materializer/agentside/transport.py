@@ -1,9 +1,9 @@
 """One HTTP/1.1 exchange with the Hub, over its Unix socket or over TLS.
 
 Written by hand since `http.client` alone costs three times the start of the interpreter.
-A Hub that does not answer is told from one that is slow: after `PATIENCE` without an
-answer its health is asked on a second connection, so that a dead Hub fails within two
-seconds and a slow disk does not.
+A Hub that is slow is waited for, up to one deadline: on a busy machine many calls wait for
+their turn, and one answer that is late says nothing about the Hub. Only what cannot answer
+at all ends the wait before: a connection that breaks, or a process that was stopped.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from materializer.agentside.connection import Connection
 
-CONNECT = 1.0  # seconds to a connected, for TLS also verified, socket
-PATIENCE = 1.0  # seconds without an answer before health is asked
-HEALTH = 0.4  # seconds for that question
-LONGEST = 30.0  # seconds for one exchange with a living Hub
+CONNECT = 10.0  # seconds to a connected, for TLS also verified, socket
+PATIENCE = 1.0  # seconds without an answer before the Hub's process is looked at
+LONGEST = 50.0  # seconds for one exchange; agents give a tool a minute
 MAX_HEAD = 64 * 1024
 MAX_ANSWER = 1024 * 1024
 SOCKET_NAME = 107  # bytes that fit into a Unix socket's address
@@ -61,7 +60,7 @@ class Exchange:
             if self._abandoned:
                 raise Failure("unavailable", "The call was cancelled.")
             channel.settimeout(PATIENCE)
-            stream = _Stream(channel, self._connection, began + LONGEST)
+            stream = _Stream(channel, began + LONGEST)
             stream.write(_request(self._connection, method, path, host, body))
             return _answer(stream)
 
@@ -69,9 +68,8 @@ class Exchange:
 class _Stream:
     """Bytes to and from the Hub, with the two waits of this module."""
 
-    def __init__(self, channel: socket.socket, connection: Connection, end: float) -> None:
+    def __init__(self, channel: socket.socket, end: float) -> None:
         self._channel = channel
-        self._connection = connection
         self._end = end
         self._rest = b""
 
@@ -128,7 +126,7 @@ class _Stream:
         return self._rest
 
     def _require_alive(self, error: OSError) -> None:
-        if time.monotonic() > self._end or not _alive(self._connection):
+        if time.monotonic() > self._end or is_stopped(self._channel):
             raise self._silent() from error
 
     @staticmethod
@@ -192,15 +190,18 @@ def _chunks(stream: _Stream) -> bytes:
     raise _garbled()
 
 
-def _alive(connection: Connection) -> bool:
-    """Ask for the Hub's health on a connection of its own."""
+def is_stopped(channel: socket.socket) -> bool:
+    """Tell whether the process at the other end of a Unix socket is stopped, as by SIGSTOP."""
+    if channel.family != socket.AF_UNIX:
+        return False
     try:
-        channel, host = _open(connection, HEALTH)
-        with channel:
-            channel.settimeout(HEALTH)
-            channel.sendall(f"GET /v1/health HTTP/1.1\r\nHost: {host}\r\n\r\n".encode("ascii"))
-            return channel.recv(1) != b""
-    except OSError:
+        size = struct.calcsize("3i")
+        pid = struct.unpack("3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[
+            0
+        ]
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read(4096).rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except (OSError, IndexError):
         return False
 
 

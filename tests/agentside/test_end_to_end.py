@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 from typing import TYPE_CHECKING, Any
 
-from tests.agentside.side import Side, error_of
+from tests.agentside.side import SYSTEM, Side, error_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,3 +126,21 @@ def test_a_launch_ends_at_its_binding_its_lease_and_the_switch(
     assert refusal(environ) == (4, "unauthenticated")
     real_hub.stop()
     assert refusal(environ) == (5, "unavailable")
+
+
+def test_64_commands_at_once_are_all_done(real_hub: RealHub, onefile: Path, tmp_path: Path) -> None:
+    side = Side((SYSTEM, "-I", "-S", str(onefile)), real_hub.environ, tmp_path)
+    real_hub.restart(memory_enabled="true")
+    began = [
+        subprocess.Popen(
+            [*side.command, "memory", "upsert", f"n/{number}.md", "--expected-revision", "absent"],
+            env=side.environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for number in range(64)
+    ]
+    done = [process.communicate(b"text\n") for process in began]
+    assert [process.returncode for process in began] == [0] * 64, [said for _, said in done]
+    assert len(list((real_hub.home / "memory/global/n").iterdir())) == 64

@@ -5,6 +5,7 @@ import os
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -12,13 +13,16 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
+from materializer.agentside import transport
+from materializer.agentside.connection import Connection
+from materializer.agentside.errors import Failure
 from tests.agentside.scripted_hub import Asked, Documents, http, tls_hub, unix_hub
-from tests.agentside.side import SYSTEM, Side, error_of, write_connection
+from tests.agentside.side import SYSTEM, TOKEN, Side, error_of, write_connection
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.agentside.scripted_hub import JsonObject, ScriptedHub
+    from tests.agentside.scripted_hub import ScriptedHub
 
 FOUND = b'{"path":"MEMORY.md","exists":false,"revision":"absent"}'
 
@@ -47,46 +51,88 @@ def test_a_socket_that_a_killed_hub_left_behind_is_status_5(side: Side, tmp_path
     assert elapsed < 2
 
 
-@pytest.mark.parametrize("verb", ["show", "upsert"])
-def test_a_hub_that_accepts_and_stays_silent_is_given_up_within_two_seconds(
-    side: Side, tmp_path: Path, verb: str
-) -> None:
-    further = ("--expected-revision", "absent") if verb == "upsert" else ()
-    with unix_hub(tmp_path / "home/hub.sock", lambda _: None):
-        error, elapsed = _timed(side, verb, "MEMORY.md", *further)
-    assert "does not answer" in str(error["message"])
-    assert "read the document again" in str(error["message"])
-    assert elapsed < 2
+def _exchange(url: str, body: bytes = b"{}") -> tuple[int, bytes]:
+    connection = Connection(url=url, token=TOKEN, ca_pem=None, binding=None)
+    return transport.Exchange(connection).send("POST", "/v1/memory/get", body)
 
 
-def test_a_hub_whose_queue_is_full_is_waited_for_and_given_up_within_two_seconds(
-    side: Side, tmp_path: Path
+def test_a_hub_that_stays_silent_is_given_up_at_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(transport, "PATIENCE", 0.01)
+    monkeypatch.setattr(transport, "LONGEST", 0.1)
+    with unix_hub(tmp_path / "hub.sock", lambda _: None), pytest.raises(Failure) as caught:
+        _exchange(f"unix:{tmp_path}/hub.sock")
+    assert caught.value.code == "unavailable"
+    assert "does not answer" in caught.value.message
+    assert "read the document again" in caught.value.message
+
+
+def test_a_hub_whose_queue_is_full_is_given_up_at_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "CONNECT", 0.1)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "home/hub.sock"))
+        listener.bind(str(tmp_path / "hub.sock"))
         listener.listen(0)
         with socket.socket(socket.AF_UNIX) as waiting:
-            waiting.connect(str(tmp_path / "home/hub.sock"))
-            _, elapsed = _timed(side, "show", "MEMORY.md")
-    assert 0.9 < elapsed < 2
+            waiting.connect(str(tmp_path / "hub.sock"))
+            with pytest.raises(Failure, match="cannot be reached"):
+                _exchange(f"unix:{tmp_path}/hub.sock")
 
 
-def test_a_slow_hub_that_is_alive_is_waited_for(side: Side, tmp_path: Path) -> None:
-    healthy = threading.Event()
+def test_a_tls_port_that_stays_silent_is_given_up_at_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "CONNECT", 0.1)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(Failure, match="cannot be reached"),
+    ):
+        _exchange(f"https://127.0.0.1:{silent.getsockname()[1]}")
 
-    def script(asked: Asked) -> JsonObject | bytes | None:
-        if asked.path == "/v1/health":
-            healthy.set()
-            return {"version": "0"}
-        assert healthy.wait(10)  # answers only after it was found alive
+
+def test_a_slow_hub_is_waited_for_however_often_nothing_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = threading.Semaphore(0)
+    really = transport.is_stopped
+
+    def look(channel: socket.socket) -> bool:
+        looked.release()
+        return really(channel)
+
+    def script(_: Asked) -> bytes:
+        for _turn in range(20):
+            assert looked.acquire(timeout=20)
         return http(200, FOUND)
 
-    with unix_hub(tmp_path / "home/hub.sock", script) as hub:
-        done = side.memory("show", "MEMORY.md")
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["exists"] is False
-    asked = next(asked for asked in hub.asked if asked.path == "/v1/health")
-    assert "authorization" not in asked.headers
+    monkeypatch.setattr(transport, "PATIENCE", 0.01)
+    monkeypatch.setattr(transport, "is_stopped", look)
+    with unix_hub(tmp_path / "hub.sock", script):
+        assert _exchange(f"unix:{tmp_path}/hub.sock") == (200, FOUND)
+
+
+def test_a_hub_whose_process_was_stopped_is_not_waited_for(side: Side, home: Path) -> None:
+    script = (
+        "import signal, socket, sys, os\n"
+        "listener = socket.socket(socket.AF_UNIX)\n"
+        "listener.bind(sys.argv[1])\n"
+        "listener.listen(8)\n"
+        "os.write(1, b'x')\n"
+        "os.kill(os.getpid(), signal.SIGSTOP)\n"
+    )
+    command = [sys.executable, "-c", script, str(home / "hub.sock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as stopped:
+        assert stopped.stdout is not None
+        assert stopped.stdout.read(1) == b"x"
+        os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
+        try:
+            done = side.memory("show", "MEMORY.md")  # which would wait longer than `memory` does
+        finally:
+            stopped.kill()
+    assert done.returncode == 5
+    assert "does not answer" in str(error_of(done)["message"])
 
 
 @pytest.mark.parametrize(
@@ -158,40 +204,47 @@ def test_a_hub_that_answers_before_it_has_read_the_request_is_heard(
     assert (done.returncode, error_of(done)["code"]) == (6, "limit_exceeded")
 
 
-def test_a_slow_reader_that_is_alive_gets_the_whole_request(side: Side, tmp_path: Path) -> None:
-    healthy = threading.Event()
+def test_a_slow_reader_gets_the_whole_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = threading.Semaphore(0)
+    monkeypatch.setattr(transport, "PATIENCE", 0.01)
+
+    def look(_channel: socket.socket) -> bool:
+        looked.release()
+        return False
+
+    monkeypatch.setattr(transport, "is_stopped", look)
     received = bytearray()
+    text = b"x" * 900_000
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "home/hub.sock"))
+        listener.bind(str(tmp_path / "hub.sock"))
         listener.listen(8)
 
         def serve() -> None:
-            first, _ = listener.accept()
-            second, _ = listener.accept()  # the question for its health
-            with first, second:
-                second.sendall(http(200, b"{}"))
-                healthy.set()
-                while len(received) < 900_000:
-                    received.extend(first.recv(65536))
-                first.sendall(http(200, b'{"path":"a.md"}'))
+            channel, _ = listener.accept()
+            with channel:
+                for _turn in range(20):
+                    assert looked.acquire(timeout=20)
+                while len(received) < len(text):
+                    received.extend(channel.recv(65536))
+                channel.sendall(http(200, FOUND))
 
         thread = threading.Thread(target=serve)
         thread.start()
-        text = b"x" * 900_000
-        done = side.memory("upsert", "a.md", "--expected-revision", "absent", stdin=text)
+        assert _exchange(f"unix:{tmp_path}/hub.sock", text) == (200, FOUND)
         thread.join(20)
-    assert healthy.is_set()
-    assert done.returncode == 0
 
 
-def test_a_socket_path_longer_than_an_address_is_reached(side: Side, home: Path) -> None:
-    folder = home / ("d" * 120)
+def test_a_socket_path_longer_than_an_address_is_reached(tmp_path: Path) -> None:
+    folder = tmp_path / ("d" * 120)
     folder.mkdir()
     here = os.open(folder, os.O_PATH)
     try:
-        write_connection(home / "connections/user.json", f"unix:{folder}/hub.sock")
-        with unix_hub(folder.__class__(f"/proc/self/fd/{here}/hub.sock"), Documents()):
-            assert side.memory("show", "MEMORY.md").returncode == 0
+        with unix_hub(
+            folder.__class__(f"/proc/self/fd/{here}/hub.sock"), lambda _: http(200, FOUND)
+        ):
+            assert _exchange(f"unix:{folder}/hub.sock") == (200, FOUND)
     finally:
         os.close(here)
 
@@ -261,13 +314,3 @@ def test_a_hub_that_cannot_be_verified_never_sees_the_credential(
     assert done.returncode == 5
     assert "certificate" in str(error_of(done)["message"]).lower()
     assert hub.asked == []
-
-
-def test_a_tls_port_that_stays_silent_is_given_up_within_two_seconds(
-    side: Side, home: Path
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
-        write_connection(home / "connections/user.json", f"https://127.0.0.1:{port}")
-        _, elapsed = _timed(side, "show", "MEMORY.md")
-    assert elapsed < 2
