@@ -20,6 +20,7 @@ Isolation: TypeAlias = Literal["none", "principal"]
 Guard: TypeAlias = Literal["block", "warn"]
 SettingValue: TypeAlias = bool | str | tuple[str, ...]
 
+_MOST_PORT: Final = 65535
 CONFIG_FILE: Final = "config.toml"
 
 
@@ -177,6 +178,17 @@ def _parse(key: str, text: str) -> SettingValue:
     return text.strip()
 
 
+def parse_listen(text: str) -> tuple[str, int]:
+    """Return host and port of `hub.listen`. Raises ConfigRefused."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port) > _MOST_PORT:
+        raise ConfigRefused(
+            f"hub.listen is {text!r}; it is HOST:PORT with a port of 0 to {_MOST_PORT}"
+        )
+    return host, int(port)
+
+
 def _checked(key: str, value: object) -> SettingValue:
     """Return the value when its type and choice are right; raises ConfigRefused."""
     check_key(key)
@@ -194,4 +206,6 @@ def _checked(key: str, value: object) -> SettingValue:
     choices = _CHOICES.get(key)
     if choices is not None and value not in choices:
         raise ConfigRefused(f"{key} is one of {', '.join(choices)}, not {value!r}")
+    if key == "hub.listen" and value:
+        parse_listen(value)
     return value

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from hub.atomicfile import replace_file
 from hub.errors import HomeRefused
 from hub.home import OWN_SOCKET, private_socket
+from hub.secret import FORM
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +44,10 @@ class Connection:
     home: Path | None = None
 
     def __post_init__(self) -> None:
+        if FORM.fullmatch(self.token) is None:
+            raise HomeRefused(
+                "the credential is not one that amux credential issue printed, and nothing else"
+            )
         if self.url.startswith(UNIX + "/") or (self.url == OWN_URL and self.home is not None):
             return
         parts = urlsplit(self.url)
@@ -52,7 +57,9 @@ class Connection:
                 "use https:// or unix:/path"
             )
         plain = parts.path in {"", "/"} and not parts.query and not parts.fragment
-        if parts.scheme != "https" or not parts.hostname or parts.username or not plain:
+        if parts.username is not None or parts.password is not None:
+            raise HomeRefused("the address holds a name or a password; it is https://HOST:PORT")
+        if parts.scheme != "https" or not parts.hostname or not plain:
             raise HomeRefused(f"{self.url!r} is not https://HOST:PORT or unix:/absolute/path")
 
     @property

@@ -29,16 +29,22 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+from hub.secret import redact
+
 JsonField = str | int | bool | None
 
 
 class HubError(Exception):
-    """Refuse a call, with a stable `code`, an HTTP `status` and further JSON `fields`."""
+    """Refuse a call, with a stable `code`, an HTTP `status` and further JSON `fields`.
+
+    The message never holds a credential's secret.
+    """
 
     code: ClassVar[str] = "internal"
     status: ClassVar[int] = 500
 
     def __init__(self, message: str, **fields: JsonField) -> None:
+        message = redact(message)
         super().__init__(message)
         self.message = message
         self.fields = fields

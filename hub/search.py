@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from hub.documents import BOM, FILE_FLAGS, Document, is_inside_character, is_text, read_up_to
-from hub.errors import HubError, InvalidRequest
+from hub.errors import HubError, InvalidRequest, StorageFailed
 from hub.limits import refuse_over
 from hub.values import Match, SearchAnswer, SearchRequest
 from hub.walk import Kind, Step, Walk
@@ -193,15 +193,20 @@ def answer(
 ) -> SearchAnswer:
     """Return the page: the best candidates, read once more for line, snippet and revision.
 
-    One that vanished since the scan is passed over.
+    One that vanished since the scan is passed over; one that cannot be read any more counts as
+    skipped, and the page as truncated. `reread` raises StorageFailed for that.
     """
     ranked = scan.ranked()
     matches: list[Match] = []
-    gone = 0
+    gone = unread = 0
     for candidate in ranked:
         if len(matches) == limit:
             break
-        document = reread(candidate.path)
+        try:
+            document = reread(candidate.path)
+        except StorageFailed:
+            unread += 1
+            continue
         if document is None:
             gone += 1
         else:
@@ -209,7 +214,7 @@ def answer(
     page = SearchAnswer(
         matches=tuple(matches),
         scanned_files=scan.scanned,
-        skipped_files=scan.skipped,
+        skipped_files=scan.skipped + unread,
         incomplete=scan.incomplete,
         truncated=len(ranked) - gone > len(matches),
         cursor=scan.position if scan.incomplete else None,

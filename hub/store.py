@@ -19,7 +19,7 @@ from hub import checks
 from hub.census import Census, count, refuse_overflow
 from hub.documents import FILE_FLAGS, Document, is_text, read_document, revision_of
 from hub.durable import Overtaken, is_temporary, refusal, remove, replace
-from hub.errors import HubError
+from hub.errors import HubError, StorageFailed
 from hub.filesystem import FileSystem
 from hub.folders import FolderMaker, prune
 from hub.fragments import check_range, fragment
@@ -229,6 +229,8 @@ class MemoryStore:
     def _reread(self, scope: Scope, path: str) -> Document | None:
         try:
             document = self._read(scope, path)
+        except StorageFailed:
+            raise
         except HubError:
             return None
         return document if document is not None and is_text(document.data) else None

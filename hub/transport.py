@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from hub.errors import HomeRefused, Unavailable
+from hub.secret import redact
 from hub.unixsocket import connect
 
 if TYPE_CHECKING:
@@ -132,4 +133,4 @@ def _reason(error: Exception) -> str:
     """Say why without quoting a request: headers hold the credential."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return type(error).__name__ if not str(error) else str(error)
+    return type(error).__name__ if not str(error) else redact(str(error))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import re
 import secrets
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
+
+from hub.secret import FORM
 
 Kind: TypeAlias = Literal["user", "runtime", "agent", "admin"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 SECRET_BYTES: Final = 32
 _ID_BYTES: Final = 8
-_FORM: Final = re.compile(r"amux_(user|runtime|agent|admin)_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def make(kind: Kind) -> Token:
 
 def parse(text: str) -> Token | None:
     """Return the credential in its parts, or None for any other text."""
-    found = _FORM.fullmatch(text)
+    found = FORM.fullmatch(text)
     if found is None:
         return None
     for kind in KINDS:

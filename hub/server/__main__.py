@@ -51,6 +51,12 @@ def main() -> int:
         tell(error.message)
         sys.stderr.write(f"amux: {error.message}\n")
         return REFUSED_STATUS
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        message = f"the system refused: {error.strerror or type(error).__name__}{where}"
+        tell(message)
+        sys.stderr.write(f"amux: {message}\n")
+        return REFUSED_STATUS
     return 0
 
 

@@ -22,6 +22,7 @@ from hub.errors import ConfigRefused, HomeRefused
 from hub.holder import Holder, process_start
 from hub.home import agent_socket, open_passable_folder, private_socket
 from hub.identity import open_identity
+from hub.leftovers import remove_leftovers
 from hub.residence import settle
 from hub.server.app import VERSION, HubApp
 from hub.server.body import BodyReader
@@ -76,6 +77,7 @@ def serve(home: Path, environ: Mapping[str, str], *, ready: Callable[[], None]) 
         settings = config.load(home)
         for folder in (home, home / "memory"):
             mounts.require_local(folder.resolve(), allow=settings.memory_allow_network_mount)
+        remove_leftovers(home)
         enrol_local(home)
         with _held(home) as opened:
             _serve(home, opened, root, environ=environ, settings=settings, ready=ready)
@@ -144,7 +146,9 @@ async def _run(
     bodies = BodyReader()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, stopping.set)
+        # What nohup, or a shell's background, had ignored stays so.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stopping.set)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="hub") as executor:
         workers, shares = Workers(executor), Shares()
         listeners = []
@@ -223,15 +227,13 @@ def _close_doors(doors: list[Opened]) -> None:
     for opened in doors:
         opened.bound.close()
         if opened.path is not None:
-            opened.path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                opened.path.unlink()
 
 
 def _listen(settings: Settings) -> tuple[str, int]:
     """Return host and port of `hub.listen`. Raises ConfigRefused."""
-    host, colon, port = settings.hub_listen.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal():
-        raise ConfigRefused(f"hub.listen is {settings.hub_listen!r}; it is HOST:PORT")
+    host, port = config.parse_listen(settings.hub_listen)
     if not settings.hub_tls_cert or not settings.hub_tls_key:
         raise ConfigRefused(
             "hub.listen needs hub.tls_cert and hub.tls_key: plain HTTP is never served"
@@ -239,7 +241,7 @@ def _listen(settings: Settings) -> tuple[str, int]:
     if host in _ANY_ADDRESS and not settings.hub_names:
         raise ConfigRefused("hub.listen names no host, so set hub.names to what clients call it")
     _check_key_file(Path(settings.hub_tls_key))
-    return host, int(port)
+    return host, port
 
 
 def _check_key_file(path: Path) -> None:

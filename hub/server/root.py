@@ -6,6 +6,7 @@ holder. Its text is a hint; the lock itself is the truth.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -36,7 +37,9 @@ class Root:
 
     def release(self) -> None:
         """Give the root back."""
-        os.ftruncate(self._descriptors[0], 0)
+        # A disk that became read-only keeps the text; the pid in it says that it is old.
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptors[0], 0)
         for descriptor in reversed(self._descriptors):
             os.close(descriptor)
 

@@ -8,6 +8,8 @@ from typing import Final
 
 import click
 
+from hub.secret import redact
+
 COMMANDS: Final = {
     "credential": "Issue, list and revoke credentials of the Hub.",
     "demo": "Remember in Codex, recall in Claude, correct from Pi.",
@@ -77,6 +79,8 @@ def main() -> int:
     try:
         result = command.main(prog_name="amux", standalone_mode=False)
     except click.ClickException as error:
+        text = redact(error.message)
+        vars(error)["message"] = text  # click calls it final: only what it says is changed
         error.show()
         return error.exit_code
     except click.Abort:
@@ -86,6 +90,6 @@ def main() -> int:
     except Exception as error:
         if getattr(error, "code", None) is None:
             raise
-        click.echo(f"amux: {error}", err=True)
+        click.echo(f"amux: {redact(str(error))}", err=True)
         return 1
     return result if isinstance(result, int) else 0

@@ -16,10 +16,11 @@ from hub.connection import Connection
 from hub.enrolment import connect as enrol
 from hub.enrolment import disconnect as leave
 from hub.enrolment import enrol_local, remote_connection
-from hub.errors import Unavailable
+from hub.errors import HomeRefused, HubError, Unavailable
 from hub.home import open_home
 from hub.local import HubStatus, hub_status, stop_hub
-from launcher.cli.refusal import refusals, served_elsewhere
+from hub.secret import redact, sole_credential
+from launcher.cli.refusal import file_refusal, refusals, served_elsewhere
 
 NOT_RUNNING: Final = 3
 REFUSED_STATUS: Final = 78
@@ -37,11 +38,16 @@ def serve() -> None:
 
     Logs to stderr, until SIGTERM or Ctrl-C.
     """
-    with refusals():
+    try:
         home = open_home(os.environ)
         remote = remote_connection(home)
-    if remote is not None:
-        click.echo(f"amux: {served_elsewhere(remote)}", err=True)
+        if remote is not None:
+            raise HomeRefused(served_elsewhere(remote))
+    except HubError as error:
+        click.echo(f"amux: {error.message}", err=True)
+        sys.exit(REFUSED_STATUS)
+    except OSError as error:
+        click.echo(f"amux: {file_refusal(error)}", err=True)
         sys.exit(REFUSED_STATUS)
     environ = {**os.environ, "AMUX_HOME": str(home)}
     os.execve(sys.executable, [sys.executable, "-P", "-m", "hub.server"], environ)  # noqa: S606  # the Hub itself, no shell
@@ -93,12 +99,15 @@ def connect(url: str, token_file: Path, ca: Path | None) -> None:
 
     URL is https://HOST:PORT. The Hub is asked for its health first, with the credential.
     """
-    token = _read(token_file)
+    token = sole_credential(_read(token_file))
+    if token is None:
+        raise click.ClickException(
+            "what --token-file names is not one credential and nothing else; the Hub's operator "
+            "makes one with: amux credential issue"
+        )
     with refusals():
         home = open_home(os.environ)
-        connection = Connection(
-            url=url, token=token.strip(), ca_pem=None if ca is None else _read(ca)
-        )
+        connection = Connection(url=url, token=token, ca_pem=None if ca is None else _read(ca))
         with HubClient(connection, seconds=10.0) as hub:
             health = hub.health()
         role = enrol(home, connection)
@@ -122,7 +131,8 @@ def _read(path: Path) -> str:
             return sys.stdin.read()
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"cannot read {path}: {type(error).__name__}") from error
+        message = redact(f"cannot read {path}: {type(error).__name__}")
+        raise click.ClickException(message) from error
 
 
 def _remote_status(connection: Connection, *, as_json: bool) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from hub.errors import HubError
+from hub.secret import redact
 from launcher.errors import LaunchError
 from launcher.foreground import Foreground, window_size
 from launcher.host import this_host
@@ -364,9 +365,9 @@ def _explain(run: Run, session: str | None, host: Host) -> None:
 def _refuse(error: Exception, *, as_json: bool) -> None:
     code = getattr(error, "code", "launch_failed")
     if as_json:
-        _event("failed", code=code, message=str(error))
+        _event("failed", code=code, message=redact(str(error)))
     else:
-        click.echo(f"amux: {error}", err=True)
+        click.echo(f"amux: {redact(str(error))}", err=True)
 
 
 def _event(name: str, **fields: object) -> None:

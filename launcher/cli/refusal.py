@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-    """Turn an error of ours into a message on stderr and exit status 1."""
+    """Turn an error of ours, or of the file system, into a message on stderr and status 1."""
     try:
         yield
+    except OSError as error:
+        raise click.ClickException(file_refusal(error)) from error
     except HubError as error:
         raise click.ClickException(error.message) from error
     except (LaunchError, MaterializeError, ProviderError) as error:
@@ -35,6 +37,12 @@ def refusals() -> Iterator[None]:
 def warn(text: str) -> None:
     """Print a warning on stderr."""
     click.echo(f"amux: warning: {text}", err=True)
+
+
+def file_refusal(error: OSError) -> str:
+    """Return in one sentence what the system refused."""
+    where = f" ({error.filename})" if error.filename else ""
+    return f"the system refused: {error.strerror or type(error).__name__}{where}"
 
 
 def served_elsewhere(remote: Connection) -> str:

@@ -79,6 +79,11 @@ def find_connection(environ: Mapping[str, str]) -> Connection:
     home = environ.get(HOME) or os.path.join(os.path.expanduser("~"), ".amux")
     if not os.path.isabs(home):
         raise Failure("no_connection", f"{HOME} is {home!r}; it has to be an absolute path.")
+    if not _writable(home):
+        raise Failure(
+            "no_connection",
+            f"{HOME} is {home!r}: not UTF-8, or with a control character; use another folder.",
+        )
     return _read(os.path.join(home, "connections", "user.json"), None, inside=False)
 
 
@@ -142,6 +147,14 @@ def _residence(home: str) -> str:
 
 def _unreadable(path: str, reason: str) -> Failure:
     return Failure("no_connection", f"The connection file {path} cannot be used: {reason}.")
+
+
+def _writable(path: str) -> bool:
+    """Tell whether a path can be named in settings, in JSON and to people, as the Hub demands."""
+    try:
+        return os.fsencode(path).decode().isprintable()
+    except UnicodeDecodeError:
+        return False
 
 
 def _address(value: object) -> bool:
