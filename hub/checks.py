@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from hub.errors import Conflict, InvalidRequest, RejectedContent
 from hub.fragments import count_lines
-from hub.guard import Finding, inspect
+from hub.guard import Finding, findings
 from hub.limits import Limits, refuse_over
 from hub.paths import ENTRY
 
@@ -43,14 +44,14 @@ def check_size(path: str, data: bytes, limits: Limits) -> None:
         refuse_over("document_bytes", limits.document_bytes, size, said)
 
 
-def find_unwanted(request: UpsertRequest, size: int, limits: Limits) -> Finding | None:
+def find_unwanted(request: UpsertRequest, size: int, limits: Limits) -> tuple[Finding, ...]:
     """Return what the guard finds in a write; line 0 is the path, which searches show."""
     if size > limits.document_bytes:
-        return None
+        return ()
     if request.content.startswith("\ufeff"):
-        return Finding(BYTE_ORDER_MARK, 1)
-    in_path = inspect(request.path)
-    return Finding(in_path.rule, 0) if in_path else inspect(request.content)
+        return (Finding(BYTE_ORDER_MARK, 1, "invisible"),)
+    in_path = (replace(finding, line=0) for finding in findings(request.path))
+    return (*in_path, *findings(request.content))
 
 
 def conflict(revision: str) -> Conflict:

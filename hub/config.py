@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Isolation: TypeAlias = Literal["none", "principal"]
 Guard: TypeAlias = Literal["block", "warn"]
+GroupGuard: TypeAlias = Literal["", "block", "warn"]
 SettingValue: TypeAlias = bool | str | tuple[str, ...]
 
 _MOST_PORT: Final = 65535
@@ -31,6 +32,9 @@ class Settings:
     memory_enabled: bool = False
     memory_isolation: Isolation = "none"
     memory_guard: Guard = "block"
+    memory_guard_secrets: GroupGuard = ""
+    memory_guard_injections: GroupGuard = ""
+    memory_guard_invisible: GroupGuard = ""
     memory_allow_network_mount: bool = False
     hub_listen: str = ""
     hub_names: tuple[str, ...] = ()
@@ -54,7 +58,10 @@ class Change:
 HELP: Final[Mapping[str, str]] = {
     "memory.enabled": "true or false: whether the Hub serves memory at all",
     "memory.isolation": "none (everyone shares one memory) or principal (one memory each)",
-    "memory.guard": "block or warn: what to do with secrets and injection patterns in a write",
+    "memory.guard": "block or warn: what to do with what the content guard finds in a write",
+    "memory.guard_secrets": "block or warn for keys and tokens; empty: as memory.guard",
+    "memory.guard_injections": "block or warn for orders to the reader; empty: as memory.guard",
+    "memory.guard_invisible": "block or warn for unseen characters; empty: as memory.guard",
     "memory.allow_network_mount": "true or false: accept a root on nfs, cifs, 9p or fuse",
     "hub.listen": "HOST:PORT for TLS, or empty for Unix sockets only",
     "hub.names": "host names that clients may use, separated by commas",
@@ -64,6 +71,9 @@ HELP: Final[Mapping[str, str]] = {
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "memory.isolation": ("none", "principal"),
     "memory.guard": ("block", "warn"),
+    "memory.guard_secrets": ("block", "warn", ""),
+    "memory.guard_injections": ("block", "warn", ""),
+    "memory.guard_invisible": ("block", "warn", ""),
 }
 
 
@@ -205,7 +215,8 @@ def _checked(key: str, value: object) -> SettingValue:
         raise ConfigRefused(f"{key} is a string, not {value!r}")
     choices = _CHOICES.get(key)
     if choices is not None and value not in choices:
-        raise ConfigRefused(f"{key} is one of {', '.join(choices)}, not {value!r}")
+        known = ", ".join(choice or "empty" for choice in choices)
+        raise ConfigRefused(f"{key} is one of {known}, not {value!r}")
     if key == "hub.listen" and value:
         parse_listen(value)
     return value

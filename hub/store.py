@@ -23,6 +23,7 @@ from hub.errors import HubError, StorageFailed
 from hub.filesystem import FileSystem
 from hub.folders import FolderMaker, prune
 from hub.fragments import check_range, fragment
+from hub.guard import Guarding
 from hub.limits import Limits
 from hub.paths import (
     SUFFIX,
@@ -52,11 +53,12 @@ from hub.walk import Walk
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hub.guard import Finding, GuardMode
+    from hub.guard import Finding
 
 # A scan needs the processor all the time: more at once would only make each run out of its
 # own time, which begins when its turn has come.
 _SCANS_AT_ONCE: Final = 2
+_GUARDING: Final = Guarding()
 
 
 class MemoryStore:
@@ -72,7 +74,7 @@ class MemoryStore:
         root: Path,
         *,
         limits: Limits | None = None,
-        guard: GuardMode = "block",
+        guard: Guarding = _GUARDING,
         warn: Callable[[Finding], None] | None = None,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -147,13 +149,12 @@ class MemoryStore:
         segments = parse_document(request.path, self.limits)
         way = self._way(scope, segments[:-1])
         name = segments[-1]
-        finding = checks.find_unwanted(request, len(data), self.limits)
+        unwanted = checks.find_unwanted(request, len(data), self.limits)
         with self._lock(scope):
             old = self._find(way, name)
             checks.check_size(request.path, data, self.limits)
             self._check_quota(scope, old, data)
-            if finding is not None:
-                self._judge(finding)
+            self._judge(unwanted)
             revision = revision_of(old)
             written = Document(data, 0).revision
             unchanged = revision == written
@@ -246,11 +247,13 @@ class MemoryStore:
         size = None if old is None else len(old.data)
         refuse_overflow(census, old=size, new=len(data), limits=self.limits)
 
-    def _judge(self, finding: Finding) -> None:
-        if self._guard == "block" or finding.rule == checks.BYTE_ORDER_MARK:
-            raise checks.rejected(finding)
+    def _judge(self, unwanted: tuple[Finding, ...]) -> None:
+        for finding in unwanted:
+            if self._guard.blocks(finding) or finding.rule == checks.BYTE_ORDER_MARK:
+                raise checks.rejected(finding)
         if self._warn is not None:
-            self._warn(finding)
+            for finding in unwanted:
+                self._warn(finding)
 
     def _write(self, way: Way, name: str, data: bytes, old: Document | None) -> None:
         try:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _PICTURES: Final = (
     r"\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf"
@@ -34,6 +37,8 @@ class Invisible:
     source: str
     positive: tuple[str, ...]
     negative: tuple[str, ...] = ()
+    right_to_left: bool = False
+    """Valid anywhere in a line that holds right-to-left text, which needs them."""
 
 
 KINDS: Final[tuple[Invisible, ...]] = (
@@ -46,25 +51,37 @@ KINDS: Final[tuple[Invisible, ...]] = (
         ("tab\there", "line\r\nline"),
     ),
     Invisible(
-        "bidi-control",
-        r"\u202a-\u202e\u2066-\u2069",
+        "bidi-override",
+        r"\u202d\u202e",
         None,
         "CVE-2021-42574, Trojan Source",
-        ("if \u202eadmin", "\u2066x\u2069"),
+        ("if \u202eadmin", "\u05e9\u05dc\u05d5\u05dd \u202eadmin\u202c"),
+    ),
+    Invisible(
+        "bidi-control",
+        r"\u202a-\u202c\u2066-\u2069",
+        None,
+        "CVE-2021-42574, Trojan Source; Unicode, UAX 9 for isolates in right-to-left text",
+        ("\u2066x\u2069", "\u202badmin\u202c"),
+        (
+            "\u05d4\u05e7\u05d5\u05d1\u05e5 \u2066config.toml\u2069 \u05db\u05d0\u05df",
+            "\u0627\u0644\u0645\u0644\u0641 \u202bconfig\u202c",
+        ),
+        right_to_left=True,
     ),
     Invisible(
         "direction-mark",
         r"\u061c\u200e\u200f",
-        # Beside right-to-left text the marks are ordinary.
-        rf"(?:(?<=[{_RIGHT_TO_LEFT}])|(?<=[{_RIGHT_TO_LEFT}][^\n])|(?<=[{_RIGHT_TO_LEFT}][^\n]{{2}}))."
-        rf"|.(?=[^\n]{{0,3}}[{_RIGHT_TO_LEFT}])",
+        None,
         "Unicode, UAX 9",
         ("ad\u200emin", "x\u200f"),
         (
             "\u05e9\u05dc\u05d5\u05dd\u200f!",
             "\u200f\u05e9\u05dc\u05d5\u05dd",
             "\u0633\u0644\u0627\u0645 (\u200e",
+            "\u05e9\u05dc\u05d5\u05dd `team/db`.\u200e",
         ),
+        right_to_left=True,
     ),
     Invisible(
         "tag-character",
@@ -105,18 +122,28 @@ KINDS: Final[tuple[Invisible, ...]] = (
     Invisible(
         "zero-width-space",
         r"\u200b",
-        rf"(?<=[{_WITHOUT_SPACES}])\u200b(?=[{_WITHOUT_SPACES}])",
+        # Beside white space it splits no word: what a copied page leaves at a line's end.
+        rf"(?<=[{_WITHOUT_SPACES}])\u200b(?=[{_WITHOUT_SPACES}])"
+        r"|(?<![^\s])\u200b(?!\u200b)|(?<!\u200b)\u200b(?!\S)",
         "splitting of words to evade filters; Unicode, UAX 14 for Khmer and Thai",
-        ("pass\u200bword", "\u200b"),
-        ("\u1797\u17b6\u200b\u1781\u17d2\u1798\u17c2\u179a",),
+        ("pass\u200bword", "a \u200b\u200b\u200b b"),
+        ("\u1797\u17b6\u200b\u1781\u17d2\u1798\u17c2\u179a", "the end.\u200b", "\u200bthe start"),
     ),
     Invisible(
         "format-character",
-        r"\u00ad\u180e\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U0001d173-\U0001d17a"
+        r"\u180e\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U0001d173-\U0001d17a"
         r"\U000e0080-\U000e00ff\U000e01f0-\U000e0fff\U0001bca0-\U0001bca3",
         r"(?<=[\u1820-\u18aa])\u180e",
         "Unicode, Default_Ignorable_Code_Point",
-        ("a\u2060b", "x\ufeffy", "soft\u00adhyphen", "\u2063"),
+        ("a\u2060b", "x\ufeffy", "\u2063"),
+    ),
+    Invisible(
+        "soft-hyphen",
+        r"\u00ad",
+        r"(?<=[^\W\d_])\u00ad(?=[^\W\d_])",
+        "Unicode, UAX 14: where a word may be parted",
+        ("\u00ad\u00ad\u00ad", "a \u00ad b", "pass\u00ad\u00adword"),
+        ("Donau\u00addampf\u00adschiff", "soft\u00adhyphen"),
     ),
     Invisible(
         "blank-letter",
@@ -129,18 +156,43 @@ KINDS: Final[tuple[Invisible, ...]] = (
 )
 
 _FLAG: Final = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
-_ANY: Final = re.compile("[" + "".join(kind.characters for kind in KINDS) + "]")
-_KINDS: Final = tuple(
-    (kind.name, re.compile(f"[{kind.characters}]"), re.compile(kind.valid or r"(?!)"))
-    for kind in KINDS
+_ANY: Final = re.compile(
+    "|".join(f"(?P<k{number}>[{kind.characters}])" for number, kind in enumerate(KINDS))
 )
+_KINDS: Final = {
+    f"k{number}": (kind, re.compile(kind.valid or r"(?!)")) for number, kind in enumerate(KINDS)
+}
+_LETTER: Final = re.compile(f"[{_RIGHT_TO_LEFT}]")
 
 
-def first(text: str) -> tuple[int, str] | None:
-    """Return the position and the kind's name of the first unseen character out of place."""
+class _Lines:
+    """Says whether the line of a position holds right-to-left text; asked from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._end = -1
+        self._right_to_left = False
+
+    def right_to_left(self, at: int) -> bool:
+        if at > self._end:
+            begin = self._text.rfind("\n", 0, at) + 1
+            end = self._text.find("\n", at)
+            self._end = len(self._text) if end < 0 else end
+            self._right_to_left = bool(_LETTER.search(self._text, begin, self._end))
+        return self._right_to_left
+
+
+def first(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the position and the kind's name of the first unseen character out of place."""
+    if text.isascii() and not _ANY.search(text):
+        return
     text = _FLAG.sub(lambda flag: "x" * len(flag[0]), text)
+    lines = _Lines(text)
     for found in _ANY.finditer(text):
-        for name, characters, valid in _KINDS:
-            if characters.match(found[0]) and not valid.match(text, found.start()):
-                return found.start(), name
-    return None
+        at = found.start()
+        kind, valid = _KINDS[found.lastgroup or ""]
+        if kind.right_to_left and lines.right_to_left(at):
+            continue
+        if not valid.match(text, at):
+            yield at, kind.name
+            return

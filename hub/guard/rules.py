@@ -9,6 +9,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hub.guard.randomness import stands_for_a_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Each key and token is at least so long.
+RUN_LEAST: Final = 16
+# A hint of so many characters, one of them no letter or digit, is never part of a word.
+_TELLING: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +33,25 @@ class Rule:
     source: str
     positive: tuple[str, ...]
     negative: tuple[str, ...]
+    accepts: Callable[[re.Match[str]], bool] | None = None
+    """What a match must be beyond the pattern; looks at no more than the match and its sides."""
+    own: bool = False
+    """The form alone tells it: found too where a line break or a word touches it."""
+    run: int = 0
+    """A match holds a run of so many characters that no prose has, in one piece."""
 
     @property
     def folds(self) -> bool:
         """Tell whether the pattern ignores case, so that its hints are in lower case."""
         return bool(self.pattern.flags & re.IGNORECASE)
+
+    def find(self, text: str) -> int | None:
+        """Return the position of the first match, or None."""
+        if self.accepts is None:
+            match = self.pattern.search(text)
+            return None if match is None else match.start()
+        accepted = (match.start() for match in self.pattern.finditer(text) if self.accepts(match))
+        return next(accepted, None)
 
 
 def secret(  # noqa: PLR0913  # a rule is written as one record
@@ -38,12 +63,19 @@ def secret(  # noqa: PLR0913  # a rule is written as one record
     positive: tuple[str, ...],
     negative: tuple[str, ...],
     word: bool = True,
+    key: bool | None = None,
+    named: bool = False,
 ) -> Rule:
     r"""Make a rule for a published key format, which is `word`: no part of a longer one.
 
-    `\b` would not do: a Chinese character before the key counts as a word's letter.
+    One whose hints are telling counts also where a word touches it. `\b` would not do: a Chinese
+    character before the key counts as a word's letter. A placeholder is no `key`; one that is
+    `named` has its hint before it.
     """
-    body = rf"(?<![A-Za-z0-9])(?:{body})(?![A-Za-z0-9])" if word else body
+    key = word if key is None else key
+    telling = word and all(len(hint) >= _TELLING and not hint.isalnum() for hint in hints)
+    if word and not telling:
+        body = rf"(?<![A-Za-z0-9])(?:{body})(?![A-Za-z0-9])"
     return Rule(
         name=name,
         pattern=re.compile(body),
@@ -51,7 +83,14 @@ def secret(  # noqa: PLR0913  # a rule is written as one record
         source=source,
         positive=positive,
         negative=negative,
+        accepts=_no_placeholder if key else None,
+        own=key and not named,
+        run=RUN_LEAST if key else 0,
     )
+
+
+def _no_placeholder(match: re.Match[str]) -> bool:
+    return not stands_for_a_key(match[0])
 
 
 def injection(  # noqa: PLR0913  # a rule is written as one record

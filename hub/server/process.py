@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from hub import config, logs, mounts
 from hub.enrolment import enrol_local
 from hub.errors import ConfigRefused, HomeRefused
+from hub.guard import Guarding
 from hub.holder import Holder, process_start
 from hub.home import agent_socket, open_passable_folder, private_socket
 from hub.identity import open_identity
@@ -110,7 +111,7 @@ def _serve(  # noqa: PLR0913  # the home by its name, by its folder, and what wa
     here = Path(f"/proc/self/fd/{folder}")
     registry = open_identity(here)
     damaged = registry.launches.load()
-    store = MemoryStore(here / "memory", guard=settings.memory_guard, warn=_warn)
+    store = MemoryStore(here / "memory", guard=_guarding(settings), warn=_warn)
     store.sweep()
     service = HubService(here, settings=settings, registry=registry)
     _raise_file_limit()
@@ -280,6 +281,15 @@ def _listening(doors: list[Opened]) -> str:
             host, port = opened.bound.getsockname()[:2]
             return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return ""
+
+
+def _guarding(settings: Settings) -> Guarding:
+    """Return what the settings say of each group of the guard's rules."""
+    return Guarding(
+        secrets=settings.memory_guard_secrets or settings.memory_guard,
+        injections=settings.memory_guard_injections or settings.memory_guard,
+        invisible=settings.memory_guard_invisible or settings.memory_guard,
+    )
 
 
 def _warn(finding: Finding) -> None:

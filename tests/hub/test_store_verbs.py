@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fixtures.keyshapes import grow
 from fixtures.memory import Memory, open_memory
 from hub.errors import Conflict, HubError, InvalidRequest, LimitExceeded, RejectedContent
+from hub.guard import Guarding
 from hub.limits import Limits
 from hub.values import ABSENT
 from hub.wire import encode
@@ -97,8 +99,8 @@ def test_content_that_is_no_unicode_text_is_refused(memory: Memory) -> None:
 
 
 def test_a_byte_order_mark_is_refused_in_either_mode_of_the_guard(tmp_path: Path) -> None:
-    for mode in ("block", "warn"):
-        memory = open_memory(tmp_path / mode, guard=mode)
+    for guard in (Guarding(), Guarding(invisible="warn")):
+        memory = open_memory(tmp_path / guard.invisible, guard=guard)
         with pytest.raises(RejectedContent) as refused:
             memory.put("x.md", "\ufefftext\n")
         assert refused.value.fields == {"rule": "byte-order-mark", "line": 1}
@@ -228,7 +230,7 @@ def test_quotas_of_two_scopes_are_apart(tmp_path: Path) -> None:
 def test_checks_come_in_the_order_path_limits_guard_revision(tmp_path: Path) -> None:
     memory = open_memory(tmp_path, limits=Limits(document_bytes=100, scope_documents=1))
     memory.put("a.md", "x")
-    secret = "AKIA" + "Q" * 16
+    secret = grow("AKIA<16 base32>")
     stale = revision(b"other")
     assert _code(memory, "../b.md", secret * 10, stale) == "invalid_path"
     assert _code(memory, "A.md", secret * 10, stale) == "invalid_path"

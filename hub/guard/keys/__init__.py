@@ -2,7 +2,17 @@
 
 from typing import Final
 
-from hub.guard.keys import chat, cloud, code, general, model, office, payment
+from hub.guard.keys import (
+    chat,
+    cloud,
+    code,
+    general,
+    model,
+    named,
+    office,
+    payment,
+    prefixes,
+)
 from hub.guard.rules import Rule
 
 SECRETS: Final[tuple[Rule, ...]] = (
@@ -13,6 +23,8 @@ SECRETS: Final[tuple[Rule, ...]] = (
     *model.RULES,
     *office.RULES,
     *general.RULES,
+    *prefixes.RULES,
+    *named.RULES,
 )
 
 __all__ = ["SECRETS"]

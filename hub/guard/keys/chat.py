@@ -9,7 +9,7 @@ from hub.guard.rules import Rule, secret
 RULES: Final[tuple[Rule, ...]] = (
     secret(
         "slack-token",
-        r"xox[abposre]-(?:[0-9]-)?[A-Za-z0-9-]{20,256}|xapp-[0-9]-[A-Z0-9]{6,16}-[0-9]{8,16}-[a-f0-9]{32,80}",
+        r"xox[abposre](?:\.xox[bp])?-(?:[0-9]-)?[A-Za-z0-9-]{20,256}|xapp-[0-9]{1,4}-[A-Za-z0-9]{6,48}-[A-Za-z0-9]{8,24}-[A-Za-z0-9]{24,80}",
         hints=("xox", "xapp-"),
         source="Slack, token types",
         positive=(
@@ -20,7 +20,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "slack-webhook",
-        r"hooks\.slack\.com/(?:services|workflows|triggers)/[A-Z0-9]{8,16}/[A-Za-z0-9]{8,24}/[A-Za-z0-9]{16,64}",
+        r"hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9_-]{8,16}/[A-Za-z0-9_-]{8,24}/[A-Za-z0-9_-]{16,64}",
         hints=("hooks.slack.com/",),
         source="Slack, incoming webhooks",
         positive=("https://hooks.slack.com/services/T<10 upper>/B<10 upper>/<24 alnum>",),
@@ -107,6 +107,14 @@ RULES: Final[tuple[Rule, ...]] = (
         source="Meta, access tokens; gitleaks: facebook-page-access-token",
         positive=("EAA<160 alnum>",),
         negative=("EAA is a region",),
+    ),
+    secret(
+        "twitter-bearer",
+        r"A{20,30}[A-Za-z0-9]{10,60}%[A-Za-z0-9%]{20,100}",
+        hints=("AAAAAAAAAAAAAAAAAAAA",),
+        source="X, app-only bearer tokens",
+        positive=("AAAAAAAAAAAAAAAAAAAAAF<20 alnum>%2B<40 alnum>%3D<12 alnum>",),
+        negative=("AAAAAAAAAAAAAAAAAAAAAF<60 alnum>",),
     ),
     secret(
         "sendgrid-key",

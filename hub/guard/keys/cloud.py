@@ -9,8 +9,10 @@ from hub.guard.rules import Rule, secret
 RULES: Final[tuple[Rule, ...]] = (
     secret(
         "aws-access-key-id",
-        r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}",
-        hints=("AKIA", "ASIA", "ABIA", "ACCA"),
+        r"(?<![A-Z0-9])(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])[A-Z2-7]{16}(?![A-Za-z0-9])",
+        hints=("AKIA", "ASIA", "ABIA", "ACCA", "A3T"),
+        word=False,
+        key=True,
         source="AWS IAM, unique identifiers: prefixes of access keys",
         positive=("AKIA<16 base32>", "key=ASIA<16 base32>;", "\u5bc6\u94a5AKIA<16 base32>"),
         negative=("AKIA is the prefix of access key ids", "AKIA<20 base32>"),
@@ -20,6 +22,7 @@ RULES: Final[tuple[Rule, ...]] = (
         r"(?i:aws_?secret_?(?:access_?)?key)[\"']?[ \t]{0,8}[:=]{1,2}[ \t]{0,8}[\"']?"
         r"[A-Za-z0-9/+]{40}",
         hints=("ecret", "ECRET"),
+        named=True,
         source="AWS CLI, configuration and credential file settings",
         positive=("aws_secret_access_key = <40 base64>", 'AWS_SECRET_ACCESS_KEY="<40 base64>"'),
         negative=("aws_secret_access_key = ${AWS_SECRET}", "rotate aws_secret_access_key yearly"),
@@ -50,19 +53,27 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "google-oauth-token",
-        r"ya29\.[0-9A-Za-z_-]{20,512}",
-        hints=("ya29.",),
+        r"ya29\.[0-9A-Za-z_-]{20,512}|1//0[0-9A-Za-z_-]{40,256}",
+        hints=("ya29.", "1//0"),
         source="Google Identity, access tokens",
         positive=("ya29.<60 urlsafe>",),
         negative=("ya29.short",),
     ),
     secret(
         "azure-storage-key",
-        r"AccountKey=[A-Za-z0-9+/]{86}==",
-        hints=("AccountKey=",),
+        r"(?:Account|SharedAccess|Access)Key=[A-Za-z0-9+/]{42,90}={1,2}",
+        hints=("AccountKey=", "AccessKey="),
         source="Azure Storage, connection strings",
         positive=("AccountName=a;AccountKey=<86 base64>==",),
         negative=("AccountKey=<your key>",),
+    ),
+    secret(
+        "azure-sas-signature",
+        r"[?&;]sig=[A-Za-z0-9%+/]{40,80}(?:%3[Dd]|=)",
+        hints=("sig=",),
+        source="Azure Storage, shared access signatures",
+        positive=("https://a.blob.core.windows.net/c?sv=2024-11-04&sig=<43 alnum>%3D",),
+        negative=("?sig=<signature>", "&sig=abc="),
     ),
     secret(
         "azure-client-secret",
@@ -82,7 +93,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "digitalocean-token",
-        r"do[opr]_v1_[a-f0-9]{64}",
+        r"do[opr]_v1_[A-Za-z0-9]{40,80}",
         hints=("_v1_",),
         source="DigitalOcean, token prefixes",
         positive=("dop_v1_<64 hex>", "doo_v1_<64 hex>", "dor_v1_<64 hex>"),
@@ -122,7 +133,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "databricks-token",
-        r"dapi[a-f0-9]{32}(?:-[0-9])?",
+        r"dapi[a-h0-9]{32}(?:-[0-9])?",
         hints=("dapi",),
         source="Databricks, personal access tokens",
         positive=("dapi<32 hex>", "dapi<32 hex>-2"),
@@ -138,7 +149,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "planetscale-token",
-        r"pscale_(?:tkn|oauth|pw)_[A-Za-z0-9_.-]{32,64}",
+        r"pscale_(?:[a-z]{1,12}_){1,3}[A-Za-z0-9_=.-]{32,64}",
         hints=("pscale_",),
         source="PlanetScale, service tokens",
         positive=("pscale_tkn_<43 urlsafe>",),
@@ -146,15 +157,15 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "supabase-key",
-        r"sbp_[a-f0-9]{40}|sb_secret_[A-Za-z0-9_-]{31}",
-        hints=("sbp_", "sb_secret_"),
+        r"sb[pa]_(?:v0_|oauth_)?[A-Za-z0-9]{40}|sb_secret_[A-Za-z0-9_-]{22,64}",
+        hints=("sbp_", "sba_", "sb_secret_"),
         source="Supabase, API keys",
         positive=("sbp_<40 hex>", "sb_secret_<31 urlsafe>"),
         negative=("sb_secret_ keys",),
     ),
     secret(
         "vault-token",
-        r"hv[sbr]\.[A-Za-z0-9_-]{24,300}",
+        r"hv[sbr]\.[A-Za-z0-9_-]{24,400}",
         hints=("hvs.", "hvb.", "hvr."),
         source="HashiCorp Vault, token prefixes",
         positive=("hvs.<95 urlsafe>", "hvb.<150 urlsafe>"),
@@ -162,7 +173,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "terraform-cloud-token",
-        r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_-]{60,70}",
+        r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70}",
         hints=(".atlasv1.",),
         source="HCP Terraform, API tokens",
         positive=("<14 alnum>.atlasv1.<67 urlsafe>",),

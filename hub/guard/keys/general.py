@@ -9,8 +9,8 @@ from hub.guard.rules import Rule, secret
 RULES: Final[tuple[Rule, ...]] = (
     secret(
         "jwt",
-        r"eyJ[A-Za-z0-9_-]{8,1024}\.eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{16,1024}",
-        hints=(".eyJ",),
+        r"ey[A-Za-z0-9_-]{16,1024}\.ey[A-Za-z0-9/_-]{16,4096}\.(?:[A-Za-z0-9_-]{16,1024})?",
+        hints=(".ey",),
         source="RFC 7519",
         positive=("eyJ<33 urlsafe>.eyJ<60 urlsafe>.<43 urlsafe>",),
         negative=("a JWT begins with eyJ", "eyJhbGciOiJub25lIn0.payload.signature"),
@@ -25,15 +25,15 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "private-key-block",
-        # Followed by a line's end, real or written as an escape, or by the key itself.
+        # Followed by the key itself, behind a line's end, real or written as an escape.
         r"-----BEGIN (?:[A-Z0-9]{1,16} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
-        r"(?:\\[nr]|[ \t\r]{0,8}(?:\n|\Z)|[ \t]{0,8}[A-Za-z0-9+/=]{16})",
+        r"(?:\\[nr]|\s){0,8}(?:[A-Za-z0-9+/=]{16}|Proc-Type|Version:|Comment:|\Z)",
         word=False,
         hints=("PRIVATE KEY",),
         source="RFC 7468, RFC 9580, OpenSSH PROTOCOL.key",
         positive=(
             "-----BEGIN PRIVATE KEY-----\nMIIE<60 base64>\n",
-            "-----BEGIN EC PRIVATE KEY-----",
+            "-----BEGIN EC PRIVATE KEY-----\n  MHcC<60 base64>\n",
             "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n",
             "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl<60 base64>\n",
             "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nlQdG<60 base64>\n",
@@ -43,6 +43,7 @@ RULES: Final[tuple[Rule, ...]] = (
             "a file that begins with `-----BEGIN PRIVATE KEY-----` is never committed",
             "-----BEGIN CERTIFICATE-----\nMIIE<60 base64>\n",
             "-----BEGIN PUBLIC KEY-----\nMIIE<60 base64>\n",
+            "-----BEGIN PRIVATE KEY-----\n...\n-----END PRIVATE KEY-----",
         ),
     ),
     secret(

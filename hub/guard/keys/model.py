@@ -21,7 +21,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "anthropic-key",
-        r"sk-ant-[a-z]{2,8}[0-9]{2}-[A-Za-z0-9_-]{80,200}",
+        r"sk-ant-(?:[a-z]{2,8}[0-9]{2}-)?[A-Za-z0-9_-]{80,200}",
         hints=("sk-ant-",),
         source="Anthropic, API keys; gitleaks: anthropic-api-key",
         positive=("sk-ant-api03-<93 urlsafe>AA", "sk-ant-oat01-<93 urlsafe>AA"),
@@ -29,7 +29,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "openrouter-key",
-        r"sk-or-v1-[a-f0-9]{64}",
+        r"sk-or-(?:v1-)?[A-Za-z0-9]{40,80}",
         hints=("sk-or-v1-",),
         source="OpenRouter, API keys",
         positive=("sk-or-v1-<64 hex>",),
@@ -45,7 +45,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "huggingface-token",
-        r"hf_[A-Za-z0-9]{34,40}|api_org_[A-Za-z0-9]{34}",
+        r"hf_[A-Za-z0-9]{30,40}|(?:api_org|hf_oauth|hf_jwt)_[A-Za-z0-9]{30,200}",
         hints=("hf_", "api_org_"),
         source="Hugging Face, user access tokens",
         positive=("hf_<34 alpha>", "api_org_<34 alpha>"),
@@ -53,7 +53,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "replicate-token",
-        r"r8_[A-Za-z0-9]{37}",
+        r"r8_[A-Za-z0-9_-]{37}",
         hints=("r8_",),
         source="Replicate, API tokens",
         positive=("r8_<37 alnum>",),
@@ -61,7 +61,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "groq-key",
-        r"gsk_[A-Za-z0-9]{52}",
+        r"gsk_[A-Za-z0-9]{40,64}",
         hints=("gsk_",),
         source="Groq, API keys",
         positive=("gsk_<52 alnum>",),
@@ -69,7 +69,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "xai-key",
-        r"xai-[A-Za-z0-9]{80}",
+        r"xai-[A-Za-z0-9_-]{70,90}",
         hints=("xai-",),
         source="xAI, API keys",
         positive=("xai-<80 alnum>",),
@@ -77,7 +77,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "perplexity-key",
-        r"pplx-[A-Za-z0-9]{48}",
+        r"pplx-[A-Za-z0-9]{40,64}",
         hints=("pplx-",),
         source="Perplexity, API keys; gitleaks: perplexity-api-key",
         positive=("pplx-<48 alnum>",),
@@ -85,7 +85,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "nvidia-key",
-        r"nvapi-[A-Za-z0-9_-]{60,72}",
+        r"nvapi-[A-Za-z0-9_-]{40,80}",
         hints=("nvapi-",),
         source="NVIDIA, API keys",
         positive=("nvapi-<64 urlsafe>",),
@@ -93,8 +93,8 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "langsmith-key",
-        r"lsv2_(?:pt|sk)_[a-f0-9]{32}_[a-f0-9]{10}",
-        hints=("lsv2_",),
+        r"lsv2_(?:pt|sk)_[A-Za-z0-9]{32}_[A-Za-z0-9]{10}|ls__[A-Za-z0-9]{32}",
+        hints=("lsv2_", "ls__"),
         source="LangSmith, API keys",
         positive=("lsv2_pt_<32 hex>_<10 hex>",),
         negative=("lsv2_pt_key",),

@@ -17,7 +17,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "figma-token",
-        r"fig[dour]{1,2}_[A-Za-z0-9_-]{40,46}",
+        r"fig[dour]{1,2}_[A-Za-z0-9_-]{36,64}",
         hints=("figd_", "figu_", "figo_", "figr_", "figor_", "figur_"),
         source="Figma, personal access tokens",
         positive=("figd_<40 urlsafe>",),
@@ -25,7 +25,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "airtable-token",
-        r"pat[A-Za-z0-9]{14}\.[a-f0-9]{64}",
+        r"pat[A-Za-z0-9]{14}\.[a-z0-9]{60,68}",
         hints=("pat",),
         source="Airtable, personal access tokens",
         positive=("pat<14 alnum>.<64 hex>",),
@@ -49,7 +49,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "onepassword-key",
-        r"ops_eyJ[A-Za-z0-9+/]{250,2000}={0,3}|A3-[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})(?:-[A-Z0-9]{5}){3}",
+        r"ops_eyJ[A-Za-z0-9+/_-]{200,2000}={0,3}|A3-[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})(?:-[A-Z0-9]{5}){3}",
         hints=("ops_eyJ", "A3-"),
         source="1Password, service account tokens and secret keys",
         positive=("ops_eyJ<300 base64>", "A3-<6 upper>-<11 upper>-<5 upper>-<5 upper>-<5 upper>"),

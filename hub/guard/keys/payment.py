@@ -9,15 +9,15 @@ from hub.guard.rules import Rule, secret
 RULES: Final[tuple[Rule, ...]] = (
     secret(
         "stripe-key",
-        r"(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{16,255}|whsec_[A-Za-z0-9+/]{32,64}",
-        hints=("sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_"),
+        r"(?:sk|rk)_(?:live|test|prod)_[A-Za-z0-9]{10,255}|whsec_[A-Za-z0-9+/]{24,64}",
+        hints=("sk_live_", "sk_test_", "sk_prod_", "rk_live_", "rk_test_", "rk_prod_", "whsec_"),
         source="Stripe, API keys and webhook signatures",
         positive=("sk_live_<24 alnum>", "rk_test_<99 alnum>", "whsec_<32 alnum>"),
         negative=("sk_live_...", "pk_live_<24 alnum>"),
     ),
     secret(
         "square-token",
-        r"EAAA[A-Za-z0-9_-]{60}|sq0atp-[A-Za-z0-9_-]{22}|sq0csp-[A-Za-z0-9_-]{43}",
+        r"EAAA[A-Za-z0-9_+-]{60}|sq0[a-z]{3}-[A-Za-z0-9_-]{43}|sq0atp-[A-Za-z0-9_-]{22}",
         hints=("EAAA", "sq0atp-", "sq0csp-"),
         source="Square, access tokens and application secrets",
         positive=("EAAA<60 urlsafe>", "sq0atp-<22 urlsafe>", "sq0csp-<43 urlsafe>"),
@@ -33,7 +33,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     secret(
         "shopify-token",
-        r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}",
+        r"shp(?:at|ca|pa|ss)_[A-Za-z0-9]{32}",
         hints=("shpat_", "shpca_", "shppa_", "shpss_"),
         source="Shopify, access token prefixes",
         positive=("shpat_<32 hex>", "shpss_<32 hex>"),

@@ -1,0 +1,137 @@
+"""Keys that are a prefix and a drawn body: one line each.
+
+The facts are the issuers' own, as their documentation and the public lists of secret scanners
+give them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from hub.guard.rules import Rule, secret
+
+_SOURCE: Final = "the issuer's documentation; public lists of secret scanners"
+# Rule, prefixes, characters of the body, how many at least.
+_TABLE: Final[tuple[tuple[str, tuple[str, ...], str, int], ...]] = (
+    ("adafruit-key", ("aio_",), "A-Za-z0-9", 28),
+    ("adobe-secret", ("p8e-",), "a-z0-9-", 32),
+    ("amazon-mws-token", ("amzn.mws.", "amzn1.oa2-cs.v1."), "a-f0-9-", 36),
+    ("anyscale-secret", ("esecret_",), "A-Za-z0-9", 24),
+    ("apify-token", ("apify_api_", "apify_proxy_"), "A-Za-z0-9", 30),
+    ("asaas-key", ("$aact_",), "A-Za-z0-9+/=:", 60),
+    ("authress-key", ("ext_", "sc_", "scauth_", "authress_"), "A-Za-z0-9._-", 60),
+    ("aws-session-token", ("FwoGZXIvYXdz", "IQoJb3JpZ2lu"), "A-Za-z0-9+/=%", 80),
+    ("axiom-token", ("xaat-", "xapt-"), "a-f0-9-", 36),
+    ("buildkite-token", ("bkua_", "bkaj_", "bkpi_"), "A-Za-z0-9", 36),
+    ("cerebras-key", ("csk-",), "a-z0-9", 48),
+    ("cfxre-key", ("cfxk_",), "A-Za-z0-9_", 24),
+    ("chroma-key", ("ck-",), "A-Za-z0-9", 43),
+    ("chromatic-token", ("chpt_",), "A-Za-z0-9", 12),
+    ("circleci-token", ("CCIPAT_", "CCIPRJ_"), "A-Za-z0-9_", 36),
+    ("clickhouse-key", ("4b1d",), "A-Za-z0-9", 38),
+    ("clojars-token", ("CLOJARS_",), "a-z0-9", 40),
+    ("cockroach-key", ("CCDB1_",), "A-Za-z0-9_", 40),
+    ("contentful-token", ("CFPAT-",), "A-Za-z0-9_-", 40),
+    ("dbt-token", ("dbtc_", "dbtu_"), "A-Za-z0-9_=-", 32),
+    ("defined-key", ("dnkey-",), "A-Za-z0-9-", 40),
+    ("deno-token", ("ddp_", "ddo_", "ddw_"), "A-Za-z0-9", 36),
+    ("duffel-token", ("duffel_test_", "duffel_live_"), "A-Za-z0-9_-", 40),
+    ("dynatrace-token", ("dt0c01.", "dt0s01.", "dt0s02.", "dt0s16."), "A-Z0-9.", 60),
+    ("e2b-key", ("e2b_",), "a-f0-9", 40),
+    ("easypost-key", ("EZAK", "EZTK"), "A-Za-z0-9", 54),
+    ("elevenlabs-key", ("sk_",), "a-f0-9", 48),
+    ("exoscale-key", ("EXO",), "a-f0-9", 24),
+    ("fcm-server-key", (":APA91b",), "A-Za-z0-9_-", 100),
+    ("fireworks-key", ("fw_",), "A-Za-z0-9", 22),
+    ("flexport-token", ("shltm_",), "A-Za-z0-9_-", 32),
+    ("frameio-token", ("fio-u-",), "A-Za-z0-9_=-", 60),
+    ("friendli-token", ("flp_",), "A-Za-z0-9", 40),
+    ("fullstory-key", ("na1.", "eu1."), "A-Za-z0-9+/=", 60),
+    ("github-v1-token", ("v1.",), "a-f0-9", 40),
+    ("gitlab-legacy-token", ("GR1348941",), "A-Za-z0-9_-", 20),
+    ("gocardless-token", ("live_", "sandbox_"), "A-Za-z0-9_=-", 40),
+    ("harness-token", ("pat.", "sat."), "A-Za-z0-9._-", 60),
+    ("honeycomb-key", ("hcaik_", "hcxik_", "hcamk_", "hcxmk_"), "a-z0-9", 50),
+    ("hubspot-token", ("pat-na1-", "pat-na2-", "pat-eu1-", "pat-ap1-"), "A-Za-z0-9-", 36),
+    ("infracost-token", ("ico-",), "A-Za-z0-9", 32),
+    ("intra42-secret", ("s-s4t2ud-", "s-s4t2af-"), "a-f0-9", 64),
+    ("ionic-token", ("ion_",), "A-Za-z0-9", 42),
+    ("jdcloud-key", ("JDC_",), "A-Z0-9", 25),
+    ("jina-key", ("jina_",), "A-Za-z0-9_-", 60),
+    ("jwt-in-base64", ("ZXlK",), "A-Za-z0-9+/_-", 40),
+    ("langfuse-key", ("sk-lf-",), "a-f0-9-", 32),
+    ("launchdarkly-key", ("sdk-", "api-", "mob-"), "a-f0-9-", 36),
+    ("lichess-token", ("lip_",), "A-Za-z0-9", 20),
+    ("localstack-key", ("ls-",), "A-Za-z0-9-", 40),
+    ("logfire-token", ("pylf_",), "A-Za-z0-9_", 32),
+    ("logicmonitor-token", ("lmb_", "lma_"), "A-Za-z0-9+/=_-", 40),
+    ("mailersend-token", ("mlsn.",), "a-f0-9", 60),
+    ("mercadopago-token", ("APP_USR-",), "a-f0-9-", 50),
+    ("mercury-token", ("secret-token:",), "A-Za-z0-9_./-", 32),
+    ("modal-token", ("ak-", "as-"), "A-Za-z0-9", 22),
+    ("mongodb-atlas-secret", ("mdb_sa_sk_",), "A-Za-z0-9_-", 36),
+    ("neon-key", ("napi_",), "a-z0-9", 60),
+    ("netlify-token", ("nfp_", "nfc_", "nfo_", "nfu_", "nfb_"), "A-Za-z0-9", 32),
+    ("nylas-key", ("nyk_v0_", "nyk_"), "A-Za-z0-9", 40),
+    ("octopus-key", ("API-",), "A-Z0-9", 26),
+    ("onesignal-key", ("os_v2_app_", "os_v2_org_"), "a-z0-9", 60),
+    ("openshift-token", ("sha256~",), "A-Za-z0-9_-", 43),
+    ("paddle-key", ("pdl_live_apikey_", "pdl_sdbx_apikey_", "pdl_ntfset_"), "A-Za-z0-9_+/", 40),
+    ("persona-key", ("persona_production_", "persona_sandbox_"), "a-f0-9-", 36),
+    ("pinecone-key", ("pcsk_",), "A-Za-z0-9_", 50),
+    ("pinterest-token", ("pina_",), "A-Za-z0-9", 32),
+    ("polar-token", ("polar_oat_", "polar_pat_", "polar_at_u_"), "A-Za-z0-9_-", 32),
+    ("posthog-key", ("phx_",), "A-Za-z0-9", 40),
+    ("prefect-key", ("pnu_", "pnb_"), "A-Za-z0-9", 36),
+    ("pulumi-token", ("pul-",), "a-f0-9", 40),
+    ("qstash-key", ("sig_",), "A-Za-z0-9", 26),
+    ("readme-key", ("rdme_",), "a-z0-9", 70),
+    ("render-key", ("rnd_",), "A-Za-z0-9", 28),
+    ("resend-key", ("re_",), "A-Za-z0-9_", 32),
+    ("riot-key", ("RGAPI-",), "a-f0-9-", 36),
+    ("rootly-key", ("rootly_",), "a-f0-9", 60),
+    ("runpod-key", ("rpa_",), "A-Za-z0-9", 40),
+    ("samsara-token", ("samsara_api_",), "A-Za-z0-9", 28),
+    ("scalingo-token", ("tk-us-", "tk-eu-"), "A-Za-z0-9_-", 40),
+    ("sendinblue-key", ("xkeysib-", "xsmtpsib-"), "a-zA-Z0-9-", 64),
+    ("settlemint-token", ("sm_aat_", "sm_pat_", "sm_sat_"), "A-Za-z0-9", 16),
+    ("shippo-token", ("shippo_live_", "shippo_test_"), "A-Fa-f0-9", 40),
+    ("snyk-token", ("snyk_uat.", "snyk_sat."), "A-Za-z0-9._-", 40),
+    ("sonar-token", ("sqp_", "sqa_", "squ_"), "A-Za-z0-9", 40),
+    ("sourcegraph-token", ("sgp_", "slk_", "sgd_"), "A-Za-z0-9_", 40),
+    ("stackhawk-key", ("hawk.",), "A-Za-z0-9_.-", 40),
+    ("telnyx-key", ("KEY0",), "A-F0-9", 29),
+    ("thunderstore-token", ("tss_",), "A-Za-z0-9", 40),
+    ("together-key", ("tgp_v1_",), "A-Za-z0-9_-", 40),
+    ("trello-token", ("ATTA",), "a-fA-F0-9", 72),
+    ("typeform-token", ("tfp_",), "A-Za-z0-9._=-", 44),
+    ("upcloud-token", ("ucat_",), "A-Z0-9", 26),
+    ("valtown-token", ("vtwn_",), "A-Za-z0-9", 28),
+    ("vercel-token", ("vcp_", "vci_", "vca_", "vcr_", "vck_"), "A-Za-z0-9_-", 24),
+    ("voiceflow-key", ("VF.", "VF.DM."), "A-Za-z0-9.", 40),
+    ("volcengine-key", ("AKLT",), "A-Za-z0-9+/=_-", 40),
+    ("voyage-key", ("pa-",), "A-Za-z0-9_-", 43),
+    ("wakatime-key", ("waka_",), "a-f0-9-", 36),
+    ("workos-key", ("sk_test_", "sk_live_", "sk_"), "A-Za-z0-9_", 40),
+    ("xata-key", ("xau_",), "A-Za-z0-9", 40),
+    ("xendit-key", ("xnd_production_", "xnd_development_"), "A-Za-z0-9", 40),
+    ("yandex-key", ("AQVN", "AQVM"), "A-Za-z0-9_-", 35),
+    ("yandex-token", ("t1.",), "A-Za-z0-9_.=-", 100),
+    ("zuplo-key", ("zpka_",), "a-f0-9_", 40),
+)
+
+
+def _rule(name: str, prefixes: tuple[str, ...], body: str, least: int) -> Rule:
+    starts = "|".join(re.escape(prefix) for prefix in prefixes)
+    return secret(
+        name,
+        rf"(?:{starts})[{body}]{{{least},4096}}",
+        hints=prefixes,
+        source=_SOURCE,
+        positive=tuple(f"{prefix}<{least} [{body}]>" for prefix in prefixes),
+        negative=tuple(f"{prefix} is what it begins with" for prefix in prefixes),
+    )
+
+
+RULES: Final[tuple[Rule, ...]] = tuple(_rule(*row) for row in _TABLE)
