@@ -123,8 +123,8 @@ def test_writers_in_many_processes_lose_no_setting(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from hub.config import load, set_setting\n"
         "home, key = Path(sys.argv[1]), sys.argv[2]\n"
         "for n in range(40):\n"
-        "    set_setting(home, key, f'value{n}')\n"
-        "    if load(home).values()[key] != f'value{n}': sys.exit(f'{key} was lost at {n}')\n"
+        "    set_setting(home, key, f'value:{n}')\n"
+        "    if load(home).values()[key] != f'value:{n}': sys.exit(f'{key} was lost at {n}')\n"
     )
     writers = [
         subprocess.Popen([sys.executable, "-c", script, str(tmp_path), key])
