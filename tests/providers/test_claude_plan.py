@@ -672,6 +672,7 @@ def asking(settings_body: dict[str, Any], usage: dict[str, Any] | None = None) -
         "get_settings": settings_body,
         "mcp_status": {"mcpServers": [{"name": "amux", "status": "connected"}]},
         "get_context_usage": usage,
+        "initialize": {},
     }
 
     def script(sent: dict[str, Any]) -> list[dict[str, Any]]:
