@@ -51,7 +51,7 @@ class CredentialFile:
     """The file of credentials: read when it changed, written under the identity lock."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = RecordFile(folder / "credentials.json", "credentials", _credentials)
+        self._file = RecordFile(folder / "credentials.json", "credentials", _credential)
 
     def current(self) -> Mapping[str, Credential]:
         """Return what the file says now. Raises IdentityRefused when it is damaged."""
@@ -91,21 +91,17 @@ class CredentialFile:
             if replacing_label:
                 for key, old in list(records.items()):
                     if old.get("kind") == kind and old.get("label") == label:
-                        del records[key]
-            records[made.id] = record
+                        records.drop(key)
+            records.put(made.id, record)
         return made
 
     def revoke(self, credential_id: str) -> None:
         """Delete a credential for good. Raises IdentityRefused for an unknown id."""
         with self._file.writer() as records:
-            if records.pop(credential_id, None) is None:
+            if not records.drop(credential_id):
                 raise IdentityRefused(
                     f"there is no credential {credential_id!r}; see: amux credential list"
                 )
-
-
-def _credentials(records: Mapping[str, Record]) -> dict[str, Credential]:
-    return {key: _credential(key, record) for key, record in records.items()}
 
 
 def _credential(key: str, record: Record) -> Credential:

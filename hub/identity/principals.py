@@ -32,16 +32,14 @@ class Principals:
     """All Principals of a Hub at one moment."""
 
     by_id: Mapping[str, Principal] = field(default_factory=dict)
+    by_alias: Mapping[str, str] = field(default_factory=dict)
 
     def resolve(self, name: str) -> Principal | None:
         """Return the Principal whose id, or else whose alias, is `name`."""
         found = self.by_id.get(name)
-        if found is not None:
-            return found
-        for principal in self.by_id.values():
-            if name in principal.aliases:
-                return principal
-        return None
+        if found is None and name in self.by_alias:
+            found = self.by_id.get(self.by_alias[name])
+        return found
 
 
 def is_principal_id(text: str) -> bool:
@@ -53,11 +51,17 @@ class PrincipalFile:
     """The file of Principals: read when it changed, written under the identity lock."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = RecordFile(folder / "principals.json", "principals", _principals)
+        self._file = RecordFile(folder / "principals.json", "principals", _principal)
+        self._known = Principals()
 
     def current(self) -> Principals:
         """Return what the file says now. Raises IdentityRefused when it is damaged."""
-        return self._file.current()
+        by_id = self._file.current()
+        known = self._known
+        if known.by_id is not by_id:
+            aliases = {name: one.id for one in by_id.values() for name in one.aliases}
+            known = self._known = Principals(by_id, aliases)
+        return known
 
     def add(self, principal_id: str, aliases: tuple[str, ...] = ()) -> Principal:
         """Add a Principal. Raises IdentityRefused for a bad or taken id or alias."""
@@ -67,19 +71,19 @@ class PrincipalFile:
                 "at most 128, beginning with a letter or digit"
             )
         with self._file.writer() as records:
-            known = _principals(records)
+            known = self.current()
             if known.resolve(principal_id) is not None:
                 raise IdentityRefused(f"{principal_id!r} is already the id or alias of a Principal")
             for alias in aliases:
                 _check_alias(known, alias)
             principal = Principal(principal_id, tuple(dict.fromkeys(aliases)), int(time.time()))
-            records[principal_id] = _record(principal)
+            records.put(principal_id, _record(principal))
         return principal
 
     def add_alias(self, principal_id: str, alias: str) -> Principal:
         """Give a Principal one more name. Raises IdentityRefused for a bad or taken one."""
         with self._file.writer() as records:
-            known = _principals(records)
+            known = self.current()
             principal = known.by_id.get(principal_id)
             if principal is None:
                 raise IdentityRefused(
@@ -89,7 +93,7 @@ class PrincipalFile:
                 _check_alias(known, alias)
                 aliases = (*principal.aliases, alias)
                 principal = Principal(principal_id, aliases, principal.created)
-                records[principal_id] = _record(principal)
+                records.put(principal_id, _record(principal))
         return principal
 
 
@@ -105,11 +109,7 @@ def _record(principal: Principal) -> Record:
     return {"aliases": list(principal.aliases), "created": principal.created}
 
 
-def _principals(records: Mapping[str, Record]) -> Principals:
-    return Principals(
-        {
-            key: Principal(key, texts(record, "aliases"), number(record, "created"))
-            for key, record in records.items()
-            if is_principal_id(key)
-        }
-    )
+def _principal(key: str, record: Record) -> Principal | None:
+    if not is_principal_id(key):
+        return None
+    return Principal(key, texts(record, "aliases"), number(record, "created"))

@@ -111,6 +111,9 @@ def _serve(  # noqa: PLR0913  # the home by its name, by its folder, and what wa
     here = Path(f"/proc/self/fd/{folder}")
     registry = open_identity(here)
     damaged = registry.launches.load()
+    # Read before anybody calls: later only what changes is read, on the loop that all share.
+    registry.principals.current()
+    registry.credentials.current()
     store = MemoryStore(here / "memory", guard=_guarding(settings), warn=_warn)
     store.sweep()
     service = HubService(here, settings=settings, registry=registry)
