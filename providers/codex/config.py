@@ -160,6 +160,16 @@ def role_warnings(answer: JsonObject) -> tuple[str, ...]:
     )
 
 
+def subagent_warnings(answer: JsonObject) -> tuple[str, ...]:
+    """Return a warning where sub-agents get a text of their own in place of the instructions."""
+    key = "features.multi_agent_v2.subagent_developer_instructions"
+    if not value_at(answer.get("config"), key):
+        return ()
+    files = (file or kind for kind, file, config in _layers(answer) if value_at(config, key))
+    whence = next(files, "Codex's configuration")
+    return (f"{whence} sets {key}, which replaces the memory protocol in sub-agents",)
+
+
 def awaits_trust(answer: JsonObject) -> tuple[str, ...]:
     """Name the project folders whose developer instructions count only once they are trusted.
 

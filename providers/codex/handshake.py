@@ -88,7 +88,7 @@ def _readable(answer: Answer) -> JsonObject:
 
 def config_warnings(answer: JsonObject, grant: Grant) -> tuple[str, ...]:
     """Return what the configuration does to the launch, apart from native memory."""
-    found = config.role_warnings(answer)
+    found = config.role_warnings(answer) + config.subagent_warnings(answer)
     if grant.tools is Tools.MCP:
         found += config.server_warnings(answer, flags.server_entry(grant))
         found += config.namespace_warnings(answer)

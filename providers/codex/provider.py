@@ -103,14 +103,12 @@ class CodexProvider(Provider):
         caller = read(request.arguments)
         hooks = flags.overrides(flags.NO_HOOKS) if _without_hooks(request) else ()
         if request.mode is Mode.STREAM:
-            caller.check_server()
-            if handshake.THREAD_CONFIG in request.options:
-                given = request.options[handshake.THREAD_CONFIG]
-                threads.read_config(given, bound=grant is not None)
+            _check_channel(request, caller, bound=grant is not None)
         others = _others(request, facts)
         if grant is None:
             return replace(_unbound(request, caller, hooks), warnings=others)
         warnings = (*version.check(request.version), *roles.warnings(facts), *others)
+        roles.check(facts, request.version)
         if request.resume is None:
             warnings += unread.notice(handshake.planned_home(request), facts)
         disabled = flags.DISABLED if caller.enables else ()
@@ -226,6 +224,14 @@ def _unbound(request: AgentRequest, caller: CallerArguments, hooks: tuple[str, .
         return LaunchPlan(argv=argv, framing=Framing.JSON_RPC)
     words = caller.resuming(request.resume)
     return LaunchPlan(argv=(*request.command, *words.ending_with(hooks)))
+
+
+def _check_channel(request: AgentRequest, caller: CallerArguments, *, bound: bool) -> None:
+    """Refuse what an app-server, or its first thread, cannot be given."""
+    caller.check_server()
+    given = request.options.get(handshake.THREAD_CONFIG)
+    if given is not None:
+        threads.read_config(given, bound=bound)
 
 
 def _without_hooks(request: AgentRequest) -> bool:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from providers.codex.version import HOLDS_ROLES, number
+from providers.errors import UnsupportedVersion
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from providers.base import Facts
 
 FILES: Final = "agents/*.toml"
+ALIAS: Final = "memory_tool"
 
 
 def patterns(codex_home: str, cwd: str) -> tuple[str, ...]:
@@ -21,26 +28,42 @@ def patterns(codex_home: str, cwd: str) -> tuple[str, ...]:
 
 def warnings(facts: Facts) -> tuple[str, ...]:
     """Return a warning for each role file that sets developer instructions of its own."""
-    found: list[str] = []
+    return tuple(
+        dict.fromkeys(
+            f"the agent role {name} ({path}) has developer instructions of its own, so its "
+            "sub-agents do not get the memory protocol"
+            for path, name, role in _roles(facts)
+            if role.get("developer_instructions")
+        )
+    )
+
+
+def check(facts: Facts, version: str) -> None:
+    """Refuse a role that would give its sub-agents native memory in this version.
+
+    Before 0.149.0 the old name of the feature in a role's file beats every flag of the launch, in
+    its sub-agents only; later versions were seen to keep it off. Raises UnsupportedVersion.
+    """
+    if number(version) >= HOLDS_ROLES:
+        return
+    for path, name, role in _roles(facts):
+        features = role.get("features")
+        if isinstance(features, dict) and features.get(ALIAS, False) is not False:
+            raise UnsupportedVersion(
+                f"the agent role {name} ({path}) sets features.{ALIAS}, which gives its sub-agents "
+                f"native memory in Codex {version} whatever amux passes; remove it there, or "
+                "install Codex 0.149.0 or newer"
+            )
+
+
+def _roles(facts: Facts) -> Iterator[tuple[PurePosixPath, str, dict[str, Any]]]:
+    """Yield path, name and content of each role file; Codex skips what is no TOML too."""
     for pattern, content in sorted(facts.files.items()):
         if content is None or not pattern.endswith(f"/{FILES}"):
             continue
         parts = content.decode(errors="replace").split("\0")
-        for name, text in zip(parts[::2], parts[1::2], strict=False):
-            path = PurePosixPath(pattern).with_name(name)
-            found += _warning(path, text)
-    return tuple(dict.fromkeys(found))
-
-
-def _warning(path: PurePosixPath, text: str) -> list[str]:
-    try:
-        role = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return []  # Codex skips it too
-    if not role.get("developer_instructions"):
-        return []
-    warning = (
-        f"the agent role {role.get('name') or path.stem} ({path}) has developer instructions of "
-        "its own, so its sub-agents do not get the memory protocol"
-    )
-    return [warning]
+        for file, text in zip(parts[::2], parts[1::2], strict=False):
+            path = PurePosixPath(pattern).with_name(file)
+            with contextlib.suppress(tomllib.TOMLDecodeError):
+                role = tomllib.loads(text)
+                yield path, str(role.get("name") or path.stem), role

@@ -15,6 +15,8 @@ SHOWN: Final = ("0.153.4", "0.171.0")
 FIRST_WITH_MEMORY_MODE: Final[Number] = (0, 121, 0)
 FIRST_WITH_SCREEN: Final[Number] = (0, 131, 0)
 """The first whose screen talks to a server on a Unix socket."""
+HOLDS_ROLES: Final[Number] = (0, 149, 0)
+"""Seen to keep native memory off in sub-agents whose role's file switches it on by its old name."""
 LISTS_ONE_SERVER: Final[Number] = (0, 171, 0)
 """Seen to list the tools of one server; 0.153.4 starts every configured server for a list."""
 

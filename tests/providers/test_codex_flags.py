@@ -316,6 +316,19 @@ def test_a_role_file_with_instructions_of_its_own_is_named() -> None:
     assert "/w/.codex/agents/*.toml" in CODEX.questions(request())
 
 
+def test_a_role_that_brings_native_memory_into_its_sub_agents_is_refused_where_it_does() -> None:
+    role = b"m.toml\0name = 'mole'\n[features]\nmemory_tool = true\n\0"
+    facts = Facts({"/home/ann/.codex/agents/*.toml": role})
+    for version in ("0.124.0", "0.148.0"):
+        with pytest.raises(UnsupportedVersion, match=r"role mole .*agents/m\.toml.*memory_tool"):
+            CODEX.plan(request(version=version), grant(), facts)
+        assert isinstance(CODEX.plan(request(version=version), None, facts), LaunchPlan)
+    for version in ("0.149.0", "0.171.0"):  # on which the real agent keeps it off
+        assert isinstance(CODEX.plan(request(version=version), grant(), facts), LaunchPlan)
+    off = {"/home/ann/.codex/agents/*.toml": role.replace(b"true", b"false")}
+    assert isinstance(CODEX.plan(request(version="0.148.0"), grant(), Facts(off)), LaunchPlan)
+
+
 @pytest.mark.parametrize(
     "text",
     [
