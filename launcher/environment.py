@@ -239,6 +239,15 @@ def base_environment(
     return environment
 
 
+def dropped_proxies(caller: Mapping[str, str], pass_names: tuple[str, ...]) -> tuple[str, ...]:
+    """Name the caller's proxies that a relocated home does not get for the credential in them."""
+    return tuple(
+        name
+        for name, value in sorted(caller.items())
+        if _ALLOWED.match(name) and _holds_credential(name, value) and name not in pass_names
+    )
+
+
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment less what looks like a secret."""
     return {

@@ -41,6 +41,7 @@ from launcher.errors import (
 )
 from launcher.foreign import held
 from launcher.furnishing import furnish
+from launcher.handed import remarks
 from launcher.hearing import open_hearing
 from launcher.hublink import hub_client
 from launcher.leases import LEASES
@@ -127,7 +128,7 @@ def _carry(
     """Take the arrows one after the other."""
     subject = attempt.subject
     bound, memory = _bind(attempt, undo)
-    notes = furnish(attempt)
+    notes = (*furnish(attempt), *remarks(attempt))
     # Before anything is started, so that a crash leaves the marker by which it is ended.
     record = sessions.update(decided(attempt, bound, memory))
     agent = agent_request(attempt, memory)

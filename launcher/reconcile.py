@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hub.errors import HubError
-from launcher.errors import BadRequest, SessionDamaged, SessionNotFound, SessionRunning
+from launcher.errors import BadRequest, SessionDamaged, SessionNotFound, SessionRunning, host_errors
 from launcher.hublink import hub_client
 from launcher.processes import end_marked, find_marked
 from launcher.sessions import Listing, SessionRecord, SessionStore, State, timestamp
@@ -49,7 +49,8 @@ def recover(host: Host, told: Callable[[str], object] = removal.nobody) -> tuple
     `told` hears a sentence about what had to be left of a folder; the record of its session says
     so too. A Hub that is away forgets a credential when its lease is over.
     """
-    store = SessionStore(host.home)
+    with host_errors("the sessions cannot be reached"):
+        store = SessionStore(host.home)
     done: tuple[Reconciled, ...] = ()
     with contextlib.suppress(OSError):  # of a disk that is full: the next start tries again
         done = reconcile(store)

@@ -106,9 +106,9 @@ def ask_version(
 
     asked = without_secrets(environment)
     with tempfile.TemporaryDirectory(prefix="amux-version-") as empty:
-        if not Path(asked["HOME"]).is_dir():
+        if not os.path.isdir(asked["HOME"]):  # noqa: PTH112  # also where it may not be looked at
             asked["HOME"] = empty if identity is None else NOWHERE
-        where = cwd if Path(cwd).is_dir() else "/"
+        where = cwd if identity is not None or os.path.isdir(cwd) else "/"  # noqa: PTH112
         trial = run_trial(argv, identity=identity, environment=asked, cwd=where, deadline=SECONDS)
     if trial.status == 0:
         return (trial.stdout + trial.stderr).decode(errors="replace")

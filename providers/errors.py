@@ -97,6 +97,18 @@ def require_utf8(option: str, text: str) -> str:
     return text
 
 
+def require_utf8_folder(agent: str, folder: str) -> None:
+    """Raise BadArguments for a folder whose name is not UTF-8, in which this agent cannot start."""
+    try:
+        folder.encode()
+    except UnicodeEncodeError as error:
+        name = folder.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        raise BadArguments(
+            f"{agent} cannot start in {name}, whose name is not UTF-8; rename the folder, or name "
+            "another one (cwd)"
+        ) from error
+
+
 class UnsupportedMode(ProviderError):
     """The provider cannot run the agent in this mode."""
 

@@ -101,7 +101,7 @@ def _launch_options(decorated: Decorated) -> Decorated:
         (
             click.option(
                 "--cwd",
-                type=NamedPath(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+                type=NamedPath(path_type=Path),
                 help="The agent's folder. Default: this one; with --user the target's home.",
             ),
             click.option(
@@ -199,7 +199,7 @@ def command(  # noqa: PLR0913  # one parameter an option
         private_home=private_home.absolute() if private_home else None,
         provide=provide,
         arguments=arguments,
-        cwd=cwd,
+        cwd=cwd.absolute() if cwd else None,
         pass_names=names,
         executable=executable,
         options=options,
@@ -234,7 +234,7 @@ def resume(  # noqa: PLR0913  # one parameter an option
         session=session,
         fork=fork,
         arguments=arguments,
-        cwd=cwd,
+        cwd=cwd.absolute() if cwd else None,
         pass_names=names,
         executable=executable,
         options=options,

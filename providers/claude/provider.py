@@ -21,7 +21,7 @@ from providers.claude import (
     tools,
 )
 from providers.claude.version import SUPPORT
-from providers.errors import BadArguments
+from providers.errors import BadArguments, require_utf8_folder
 
 if TYPE_CHECKING:
     from providers.base import (
@@ -101,6 +101,7 @@ class ClaudeProvider(Provider):
         confirmed: Confirmed | None = None,
     ) -> LaunchPlan | Preflight:
         """Compute Claude's arguments, environment and files; without a stream, ask first."""
+        require_utf8_folder("Claude", request.cwd)
         items = argv.parse(request.arguments)
         if grant is None:
             return plan.unbound(request, items, facts)

@@ -30,7 +30,7 @@ from providers.codex import (
     version,
 )
 from providers.codex.arguments import CallerArguments, read
-from providers.errors import BadArguments
+from providers.errors import BadArguments, require_utf8_folder
 from providers.sighting import Transcripts
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class CodexProvider(Provider):
         Memory and its tools are launch-local overrides in each; the latter two ask an app-server
         of the same binary and flags first.
         """
-        caller = read(request.arguments)
+        caller = _started(request)
         hooks = flags.overrides(flags.NO_HOOKS) if _without_hooks(request) else ()
         if request.mode is Mode.STREAM:
             _check_channel(request, caller, bound=grant is not None)
@@ -208,6 +208,12 @@ class CodexProvider(Provider):
         if message is None:
             return screen.settle_loaded(channel, request, grant, settled)
         return screen.settle_started(channel, message, request, grant, settled)
+
+
+def _started(request: AgentRequest) -> CallerArguments:
+    """Read the caller's arguments; raise BadArguments for a folder that Codex cannot start in."""
+    require_utf8_folder("Codex", request.cwd)
+    return read(request.arguments)
 
 
 def _others(request: AgentRequest, facts: Facts) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from providers.base import (
     Provider,
     Tools,
 )
-from providers.errors import BadArguments, RequestRefused
+from providers.errors import BadArguments, RequestRefused, require_utf8_folder
 from providers.pi import append, conversation, extensions, sessions, transcript
 from providers.pi import arguments as argv
 from providers.pi.version import SUPPORT, Release
@@ -82,6 +82,7 @@ class PiProvider(Provider):
     ) -> LaunchPlan | Preflight:
         """Compute Pi's arguments; the merged text is one more appended text."""
         del confirmed
+        require_utf8_folder("Pi", request.cwd)
         items = argv.parse(request.arguments)
         release = Release.of(request.version)
         talk = conversation.choose(request, items, release, bound=grant is not None)
