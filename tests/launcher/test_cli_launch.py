@@ -94,7 +94,6 @@ def test_resuming_what_does_not_exist_says_where_to_look(off_host: Host) -> None
     [
         (("launch",), "Missing argument 'PROVIDER'"),
         (("launch", "pi", "--provide", "x"), "is not FILE:TARGET"),
-        (("launch", "pi", "--cwd", "/nowhere"), "does not exist"),
         (("lunch",), "No such command 'lunch'"),
     ],
 )
@@ -104,6 +103,14 @@ def test_a_wrong_call_is_status_2_with_a_usage(
     done = amux(off_host, *words)
     assert done.returncode == 2
     assert sentence in done.stderr
+
+
+def test_a_folder_that_is_not_there_is_refused_as_by_the_api(off_host: Host) -> None:
+    done = amux(off_host, "launch", "generic", "--cwd", "/nowhere", "--", "true")
+    assert done.returncode == 125
+    assert done.stderr == (
+        "amux: the folder /nowhere is not there; name another one to start the agent in (cwd)\n"
+    )
 
 
 def test_terminating_amux_ends_the_agent_and_its_children(off_host: Host, tmp_path: Path) -> None:
