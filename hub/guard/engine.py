@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
 GuardMode = Literal["block", "warn"]
 Group = Literal["secrets", "injections", "invisible"]
 RULES: Final = (*SECRETS, *INJECTIONS)
-
-# What separates words, and whatever is not ASCII, ends a run.
-_RUN: Final = re.compile(rf"[^\s\"'`<>()\[\]{{}},;\x80-\U0010ffff]{{{RUN_LEAST},}}")
 
 
 class _Index:
@@ -54,7 +50,7 @@ _NAMED: Final = _Index(rule for rule in SECRETS if rule.run and not rule.own)
 
 def _secrets(text: str, *, own: bool = False) -> Iterator[tuple[int, str]]:
     """Yield position and name of each secret; `own`: only such as have a form of their own."""
-    runs = _RUN.findall(text)
+    runs = [run for run in text.split() if len(run) >= RUN_LEAST]
     if runs:
         longest = max(map(len, runs))
         yield from _KEYS.matches(text, "\n".join(runs), run=longest)
