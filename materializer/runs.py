@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from materializer import descriptors, removal
 from materializer.errors import NotPlaced, RootUnsafe, RunInUse
+from materializer.runsroot import PASSABLE, open_root
 from materializer.values import (
     EXECUTABLE_MODE,
     LENT_MODE,
@@ -44,7 +45,6 @@ from materializer.values import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-PASSABLE: Final = 0o711
 WORK_MODE: Final = 0o700
 COMMAND: Final = "amux"
 COMMANDS: Final = "bin"
@@ -80,7 +80,7 @@ def apply(
     left in its place. Raises RootUnsafe, RunInUse or NotPlaced.
     """
     _check_names(files)
-    root = _open_root(paths.run.parent, identity)
+    root = open_root(paths.run.parent, identity)
     with descriptors.closing(root):
         hidden = f".new-{secrets.token_hex(NAME_BYTES)}"
         try:
@@ -111,7 +111,7 @@ def remove(paths: RunPaths, told: Callable[[str], object] = removal.nobody) -> b
     with _holding:
         held = _held.pop(paths.run, None)
     try:
-        root = _open_root(paths.run.parent, None, make=False)
+        root = open_root(paths.run.parent, None, make=False)
     except FileNotFoundError:
         root = None
     try:
@@ -136,7 +136,7 @@ def sweep(
     real = _real(root)
     kept = {path.name for path in live}
     try:
-        fd = _open_root(real, None, make=False)
+        fd = open_root(real, None, make=False)
     except FileNotFoundError:
         return ()
     with descriptors.closing(fd):
@@ -161,48 +161,6 @@ def _check_names(files: tuple[PlannedFile, ...]) -> None:
         if not name or "/" in name or "\0" in name or name in {".", ".."} or name in seen:
             raise NotPlaced(f"{name!r} cannot be the name of a file of a run")
         seen.add(name)
-
-
-def _open_root(root: Path, identity: Identity | None, *, make: bool = True) -> int:
-    """Open the runs root, making it if it is missing, and check that nobody else can write to it.
-
-    For a target, the whole way down is checked, and that the target can pass.
-    """
-    try:
-        for path, fd in descriptors.walk(root, make=PASSABLE if make else None):
-            last = path == root
-            if identity is not None or last:
-                descriptors.require_trusted(path, fd, last=last)
-            if identity is not None and not os.fstat(fd).st_mode & stat.S_IXOTH:
-                raise RootUnsafe(
-                    f"{identity.user} cannot pass through {path}: chmod o+x it, or set AMUX_RUNS "
-                    "to a folder that every user can reach"
-                )
-            if last:
-                return _checked_root(root, fd)
-    except FileNotFoundError:
-        raise
-    except descriptors.Untrusted as error:
-        raise RootUnsafe(f"runs cannot be kept in {root}: {error}") from error
-    except OSError as error:
-        raise RootUnsafe(f"runs cannot be kept in {root}: {error.strerror}") from error
-    raise RootUnsafe(f"runs cannot be kept in {root}")
-
-
-def _checked_root(root: Path, fd: int) -> int:
-    mode = stat.S_IMODE(os.fstat(fd).st_mode)
-    if mode & 0o066:
-        raise RootUnsafe(
-            f"{root} has mode {mode:04o}, so that others can list the runs: chmod 0711 it"
-        )
-    opened = os.open(".", descriptors.FOLDER, dir_fd=fd)
-    if os.fstatvfs(opened).f_flag & os.ST_NOEXEC:
-        os.close(opened)
-        raise RootUnsafe(
-            f"{root} is on a mount with noexec, where the memory command cannot run: "
-            "set AMUX_RUNS to a folder on another mount"
-        )
-    return opened
 
 
 def _build(
