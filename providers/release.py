@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from providers.errors import UnknownVersion, UnsupportedVersion
 
 Number: TypeAlias = "tuple[int, int, int]"
+SOURCE: Final = (2**31, 0, 0)
+"""What 0.0.0 counts as, which a build from source prints: newer than any release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,8 @@ class Support:
         if found is None:
             message = f"{version!r} is not a version of {self.agent}"
             raise UnknownVersion(message)
-        return (int(found[1]), int(found[2]), int(found[3]))
+        number = (int(found[1]), int(found[2]), int(found[3]))
+        return number if any(number) else SOURCE
 
     def require(self, number: Number) -> None:
         """Raise UnsupportedVersion where a bound launch cannot keep its promises."""
@@ -68,4 +71,4 @@ class Support:
 
 
 def _text(number: Number) -> str:
-    return ".".join(map(str, number))
+    return ".".join(map(str, number)) if number != SOURCE else "0.0.0 (built from source)"

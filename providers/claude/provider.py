@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, ClassVar
 
+from providers import unknown
 from providers.base import Capabilities, Confirmed, Mode, Provider, Tools
 from providers.claude import arguments as argv
 from providers.claude import (
@@ -106,6 +107,7 @@ class ClaudeProvider(Provider):
         if grant is None:
             return plan.unbound(request, items, facts)
         SUPPORT.require(SUPPORT.number(request.version))
+        unknown.refuse(f"Claude Code {request.version}", request.unknown)
         argv.refuse_unbindable(items)
         named = argv.values(items, argv.SETTINGS)
         layers = settings.read(named, cwd=request.cwd, facts=facts)
@@ -113,6 +115,10 @@ class ClaudeProvider(Provider):
         if request.mode is not Mode.STREAM and confirmed is None:
             return preflight.preflight(caller, grant)
         return plan.bound(caller, grant)
+
+    def unknown_flag(self, request: AgentRequest, said: str) -> str:
+        """Name the option of amux's own that Claude does not know."""
+        return unknown.option(said, request.arguments)
 
     def confirm(self, channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
         """Ask the pre-flight's Claude for its settings, and whether it may have the tools."""

@@ -107,10 +107,9 @@ class CodexProvider(Provider):
         others = _others(request, facts)
         if grant is None:
             return replace(_unbound(request, caller, hooks), warnings=others)
-        warnings = (*version.check(request.version), *roles.warnings(facts), *others)
+        left = unread.notice(request, handshake.planned_home(request), facts)
+        warnings = (*version.check(request.version), *roles.warnings(facts), *others, *left)
         roles.check(facts, request.version)
-        if request.resume is None:
-            warnings += unread.notice(handshake.planned_home(request), facts)
         disabled = flags.DISABLED if caller.enables else ()
         ours = (*flags.overrides(flags.bound(grant, request.unknown)), *disabled, *hooks)
         server = (*request.command, "app-server", *caller.overrides(), *ours)

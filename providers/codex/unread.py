@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from providers.base import Facts
+    from providers.base import AgentRequest, Facts
 
 FOLDERS: Final = ("memories/", "memories/rollout_summaries/")
 
@@ -15,8 +15,10 @@ def folders(codex_home: str) -> tuple[str, ...]:
     return tuple(f"{codex_home}/{folder}" for folder in FOLDERS)
 
 
-def notice(codex_home: str, facts: Facts) -> tuple[str, ...]:
+def notice(request: AgentRequest, codex_home: str, facts: Facts) -> tuple[str, ...]:
     """Say how many files of Codex's own memory a new conversation does not read."""
+    if request.resume is not None:
+        return ()
     count = 0
     for folder in folders(codex_home):
         lines = (facts.files.get(folder) or b"").splitlines()

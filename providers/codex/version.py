@@ -6,6 +6,7 @@ import re
 from typing import Final, TypeAlias
 
 from providers.errors import UnknownVersion, UnsupportedVersion
+from providers.release import SOURCE
 
 Number: TypeAlias = tuple[int, int, int]
 
@@ -47,7 +48,7 @@ def number(version: str) -> Number:
     if found is None:
         raise UnknownVersion(f"{version!r} is no version of Codex")
     major, minor, patch = (int(part) for part in found.group(1, 2, 3))
-    return major, minor, patch
+    return (major, minor, patch) if major or minor or patch else SOURCE
 
 
 def check(version: str) -> tuple[str, ...]:

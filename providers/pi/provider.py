@@ -6,7 +6,7 @@ import posixpath
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from materializer.values import PlannedFile
-from providers import outer
+from providers import outer, unknown
 from providers.base import (
     AgentRequest,
     Capabilities,
@@ -95,6 +95,7 @@ class PiProvider(Provider):
                 warnings=(*talk.warnings, *_outer(request, facts, items)),
             )
         SUPPORT.require(release.number)
+        unknown.refuse(f"Pi {request.version}", request.unknown)
         argv.refuse_subcommand(request.arguments)
         instructions, warnings = _instructions(request, grant, facts, items, release)
         files: list[PlannedFile] = []
@@ -114,6 +115,10 @@ class PiProvider(Provider):
                 *_outer(request, facts, items),
             ),
         )
+
+    def unknown_flag(self, request: AgentRequest, said: str) -> str:
+        """Name the option of amux's own that Pi does not know."""
+        return unknown.option(said, request.arguments)
 
     def transcripts(self, request: AgentRequest, native_id: str) -> Transcripts | None:
         """Name the session's file."""

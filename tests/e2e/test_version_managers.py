@@ -132,3 +132,17 @@ def test_a_codex_that_is_in_truth_too_old_is_refused_as_that(tmp_path: Path, hos
         )
         with pytest.raises(UnsupportedVersion, match=r"Codex 0\.120\.0 cannot switch"):
             launch(request, host)
+
+
+def test_a_claude_that_does_not_know_an_option_of_amuxs_is_refused_by_its_name(
+    tmp_path: Path, host: Host
+) -> None:
+    real = pinned("claude", "2.1.332").executable
+    dies = "echo \"error: unknown option '$word'\" >&2; exit 1"
+    loop = f'for word; do case "$word" in --system-prompt-snapshot=*) {dies};; esac; done'
+    program = shim(tmp_path / "claude", loop, f'exec {real} "$@"')
+    with (
+        staged(tmp_path / "stage", host, "claude", "2.1.332") as stage,
+        pytest.raises(UnsupportedVersion, match="does not know --system-prompt-snapshot, which"),
+    ):
+        stage.turn(executable=program)
