@@ -76,12 +76,16 @@ class Conversation:
         found = transcript.read(where.main, self._identity, since=since, digest=digest)
         if found is None:
             return ()
-        if not resume.fork:  # a fork writes a file of its own
+        if (
+            resume.fork
+        ):  # a fork writes a file of its own, which begins with all that this one holds
+            self._known = self._wrong(self._whole(where, resume.native_id))
+        else:
             self._base = found
         if mark is None or not found.content:
             return ()
         seen = self._sightings(self._part(found, resume.native_id, ours=False))
-        self._known = frozenset(one.control for one in seen if one.contradicts)
+        self._known |= self._wrong(seen)
         return seen
 
     def of_others(self, native_id: str) -> tuple[str, ...]:
@@ -95,6 +99,13 @@ class Conversation:
             return ("its transcript cannot be read, so what is in it is not known",)
         seen = self._sightings(self._part(found, native_id, ours=False))
         return tuple(one.contradicts for one in seen if one.contradicts)
+
+    def _whole(self, where: Transcripts, native_id: str) -> tuple[Sighting, ...]:
+        found = transcript.read(where.main, self._identity)
+        return () if found is None else self._sightings(self._part(found, native_id, ours=False))
+
+    def _wrong(self, seen: tuple[Sighting, ...]) -> frozenset[str]:
+        return frozenset(one.control for one in seen if one.contradicts)
 
     def begin(self, instructions: str) -> None:
         """Take the text that the session froze; the run's own part begins here."""

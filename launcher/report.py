@@ -139,13 +139,15 @@ def established(  # noqa: PLR0913  # what each step came to, each by its own nam
         missing=subject.provider.capabilities.missing,
         warnings=tuple(
             text
-            for text in (
-                notice,
-                *remarks,
-                *_not_set(attempt.request),
-                *plan.warnings,
-                *confirmed.warnings,
-                *(one.contradicts for one in seen),
+            for text in dict.fromkeys(
+                (
+                    notice,
+                    *remarks,
+                    *_not_set(attempt.request),
+                    *plan.warnings,
+                    *confirmed.warnings,
+                    *(one.contradicts for one in seen),
+                )
             )
             if text
         ),

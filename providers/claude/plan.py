@@ -12,6 +12,7 @@ from materializer.values import PlannedFile
 from providers.base import MAX_FACT_BYTES, Framing, LaunchPlan, Mode
 from providers.claude import arguments as argv
 from providers.claude import conversation, others, settings, sources, tools
+from providers.claude.transcript import READ_BEFORE
 from providers.claude.version import SUPPORT, Release
 from providers.errors import BadArguments, require_utf8
 
@@ -136,10 +137,7 @@ def bound(caller: Caller, grant: Grant) -> LaunchPlan:
         )
     trace = conversation.memory_trace(request)
     if trace is not None and trace in caller.facts.found:
-        draft.warnings.append(
-            "this conversation was continued without amux and read Claude's own memory; Claude "
-            "sends that text again with each resume"
-        )
+        draft.warnings.append(READ_BEFORE)
     talk = conversation.choose(request, caller.items, bound=True)
     kept = argv.without(talk.items, *MERGED)
     return LaunchPlan(

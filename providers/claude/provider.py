@@ -20,6 +20,7 @@ from providers.claude import (
     sources,
     subagents,
     tools,
+    transcript,
 )
 from providers.claude.version import SUPPORT
 from providers.errors import BadArguments, require_utf8_folder
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
         Trace,
     )
     from providers.ending import Ending
-    from providers.sighting import Sighting
+    from providers.sighting import Sighting, TranscriptPart, Transcripts
 
 
 class ClaudeProvider(Provider):
@@ -153,6 +154,16 @@ class ClaudeProvider(Provider):
             native_id=plan.native_id,
             warnings=warnings,
         )
+
+    def transcripts(self, request: AgentRequest, native_id: str) -> Transcripts | None:
+        """Name the conversation's file, and those of its sub-agents."""
+        if not conversation.NAMED.fullmatch(native_id):
+            return None
+        return transcript.transcripts(conversation.user_folder(request), native_id)
+
+    def sightings(self, part: TranscriptPart) -> tuple[Sighting, ...]:
+        """Read native memory, text and tools in what Claude wrote down of its requests."""
+        return transcript.sightings(part)
 
     def outgoing(self, method: str, params: JsonObject, instructions: str) -> JsonObject:
         """Hold a supervisor's control requests to what the launch confirmed."""

@@ -13,6 +13,7 @@ from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import AMUX, occurrences, staged
 from fixtures.terminal import terminal
+from launcher.errors import MemoryRequired
 from launcher.protocol import render
 from launcher.sessions import SessionStore
 
@@ -98,6 +99,53 @@ def test_the_conversation_written_last_is_continued_although_amux_knows_an_older
     assert report.native_id != known.native_id
     assert any("native prompt" in text for text in turn.user)
     assert occurrences(turn, PROTOCOL) == 0
+
+
+def seen_in(stage: Stage, native_id: str | None) -> dict[str, str]:
+    """Return what the transcript showed; the memory server's own word is another source."""
+    seen = stage.record(native_id).seen
+    return {one.control: one.observed for one in seen if one.source.startswith("transcript")}
+
+
+def test_the_transcript_shows_what_was_sent_where_the_version_stores_it(
+    stage: Stage, version: str
+) -> None:
+    remembering(stage)
+    report, _ = stage.turn(say="prompt 1")
+    stored = {
+        "native memory": "absent",
+        "protocol": "once",
+        "memory tools": "5 offered",
+        "instructions": "once",
+    }
+    seen = seen_in(stage, report.native_id)
+    assert seen == (stored if version == "2.1.332" else {"protocol": "not stored"})
+    verified, _ = stage.amux("sessions", "verify", report.session, "--json")
+    assert verified.returncode == 0, verified.stderr
+
+
+def test_a_conversation_that_read_native_memory_without_amux_is_told_or_refused(
+    stage: Stage, version: str
+) -> None:
+    remembering(stage)
+    first, _ = stage.turn(say="prompt 1")
+    stage.bare("-p", "prompt 2", "--resume", str(first.native_id))
+    stored = version == "2.1.332"
+    if stored:
+        with pytest.raises(MemoryRequired, match="continued without amux"):
+            stage.turn(say="prompt 3", session=first.session, require_memory=True)
+    resumed, turn = stage.turn(say="prompt 3", session=first.session)
+    told = [text for text in resumed.warnings if "read Claude's own memory" in text]
+    assert len(told) == int(stored)
+    assert occurrences(turn, PROTOCOL) == 1
+    assert occurrences(turn, SENTINEL) == int(stored)
+    assert [one.observed for one in resumed.seen if one.control == "native memory"] == (
+        ["present"] * stored
+    )
+    forked, turn = stage.turn(say="prompt 4", session=first.session, fork=True)
+    assert occurrences(turn, PROTOCOL) == 1
+    record = SessionStore(stage.host.home).load(forked.session)
+    assert (record.failure, record.state) == ("", "ended")
 
 
 def test_a_conversation_picked_on_the_screen_has_the_protocol_and_the_tools(
