@@ -44,8 +44,8 @@ def _documents() -> Documents:
 
 
 @pytest.fixture(name="hub")
-def _hub(tmp_path: Path, documents: Documents) -> Iterator[ScriptedHub]:
-    with unix_hub(tmp_path / "home/hub.sock", documents) as hub:
+def _hub(home: Path, documents: Documents) -> Iterator[ScriptedHub]:
+    with unix_hub(home / "hub.sock", documents) as hub:
         yield hub
 
 

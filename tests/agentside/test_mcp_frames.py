@@ -280,12 +280,21 @@ def test_memory_that_is_off_is_told_at_start_although_the_hub_answers(
 def test_a_silent_hub_delays_neither_the_handshake_nor_the_tool_list(
     side: Side, tmp_path: Path
 ) -> None:
-    with unix_hub(tmp_path / "home/hub.sock", lambda _: None):
-        with McpSession(side.spawn_mcp()) as session:
+    asked = threading.Event()
+
+    def silent(_: Asked) -> None:
+        asked.set()
+
+    call = {"name": "amux.memory_get", "arguments": {"path": "a.md"}}
+    with McpSession(side.spawn_mcp()) as session:
+        with unix_hub(tmp_path / "home/hub.sock", silent):
+            session.send({"jsonrpc": "2.0", "id": 900, "method": "tools/call", "params": call})
+            assert asked.wait(20)
             session.initialize()
             assert len(session.ask("tools/list")["result"]["tools"]) == 5
-            error = error_in(session.call("get", path="a.md"))
-        assert error["code"] == "unavailable"
+        answer = session.receive()  # once the Hub has gone
+    assert answer["id"] == 900
+    assert error_in(answer["result"])["code"] == "unavailable"
 
 
 def test_calls_run_beside_each_other(side: Side, tmp_path: Path) -> None:
