@@ -107,6 +107,25 @@ class Conversation:
     def _wrong(self, seen: tuple[Sighting, ...]) -> frozenset[str]:
         return frozenset(one.control for one in seen if one.contradicts)
 
+    def found(self) -> str:
+        """Return the native id of a run that ended well and told none; empty where it is not sure.
+
+        Such a run left its conversation among the files that the provider names; it is known if it
+        is the only one that this run can have begun. Never raises.
+        """
+        if not self._bound:
+            return ""
+        identify = held(self._provider.told_by, str)
+        ids = set()
+        with contextlib.suppress(*UNREADABLE):
+            patterns = held(self._provider.unnamed, tuple)(self._request)
+            for path in transcript.newer(patterns, self._identity, since=self._began):
+                one = transcript.read(path, self._identity)
+                if one is not None:
+                    ids.add(identify(self._request, self._part(one, "", ours=True)))
+        ids.discard("")
+        return ids.pop() if len(ids) == 1 else ""
+
     def begin(self, instructions: str) -> None:
         """Take the text that the session froze; the run's own part begins here."""
         self._texts = Texts(protocol=self._texts.protocol, instructions=instructions)

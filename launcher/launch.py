@@ -183,7 +183,7 @@ def _carry(
         channel=channel,
         driving=driving(attempt, record.instructions, watcher) if driven else None,
         closing=undo.pop_all(),
-        ended=functools.partial(_write_end, attempt, sessions, finish, notices),
+        ended=functools.partial(_write_end, attempt, sessions, conversation, finish, notices),
     )
 
 
@@ -276,9 +276,10 @@ def _follow(  # noqa: PLR0913  # what is followed, and who is told
     return finish
 
 
-def _write_end(
+def _write_end(  # noqa: PLR0913, PLR0917  # what is written, from where
     attempt: Attempt,
     sessions: SessionStore,
+    conversation: Conversation,
     finish: Callable[[], object],
     notices: Notices,
     status: ExitStatus,
@@ -288,7 +289,10 @@ def _write_end(
     Where that cannot be written (a full disk), or something of the run could not be ended, the next
     start of amux looks again.
     """
+    session = attempt.record.id
     try:
+        if status.code == 0 and not sessions.load(session).native_id:
+            write_settled(sessions, session, Confirmed(native_id=conversation.found()))
         finish()
         write_end(sessions, attempt.record, status)
         attempt.lock.unsettled = status.survivors > 0

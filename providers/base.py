@@ -380,6 +380,19 @@ class Provider(ABC):
         del request, native_id
         return None
 
+    def unnamed(self, request: AgentRequest) -> tuple[str, ...]:
+        """Name the files among which a run's conversation is where nothing tells its native id.
+
+        Patterns, as in `transcripts`; none for a run that may have ended well without a file.
+        """
+        del request
+        return ()
+
+    def told_by(self, request: AgentRequest, part: TranscriptPart) -> str:
+        """Return the native id of the conversation in this file if this run may have begun it."""
+        del request, part
+        return ""
+
     def sightings(self, part: TranscriptPart) -> tuple[Sighting, ...]:
         """Read what a part of a conversation's file shows; called with each part that is new.
 

@@ -175,6 +175,17 @@ class CodexProvider(Provider):
         rollouts = f"{handshake.planned_home(request)}/sessions/*/*/*/rollout-*"
         return Transcripts(main=f"{rollouts}-{native_id}.jsonl", beside=(f"{rollouts}.jsonl",))
 
+    def unnamed(self, request: AgentRequest) -> tuple[str, ...]:
+        """Name the rollouts, among which a `codex exec` that ended well left its conversation."""
+        caller = read(request.arguments)
+        if request.mode is Mode.STREAM or not caller.executes or caller.has("--ephemeral"):
+            return ()
+        return (f"{handshake.planned_home(request)}/sessions/*/*/*/rollout-*.jsonl",)
+
+    def told_by(self, request: AgentRequest, part: TranscriptPart) -> str:
+        """Return the id of a conversation that a `codex exec` of this launch may have begun."""
+        return rollout.begun(part, cwd=request.cwd, since=request.began)
+
     def sightings(self, part: TranscriptPart) -> tuple[Sighting, ...]:
         """Read the developer items that Codex sent, in the conversation and its sub-agents."""
         return rollout.sightings(part)

@@ -23,6 +23,9 @@ NATIVE: Final = ("MEMORY_SUMMARY BEGINS", "<oai-mem-citation>")
 """Each block of native memory holds one of them, in every version from 0.121.0 to 0.171.0."""
 TURN_BEGINS: Final = frozenset({"task_started", "turn_started"})
 TURN_ENDS: Final = frozenset({"task_complete", "turn_complete", "turn_aborted"})
+UUID_DIGITS: Final = 32
+UUID_VERSION: Final = 12
+"""Where the version stands; the time is in front of it."""
 SPAWNED: Final = "source.subagent.thread_spawn"
 
 
@@ -128,6 +131,29 @@ def sightings(part: TranscriptPart) -> tuple[Sighting, ...]:
         contradicts=_native(ours=part.ours) if found.native else "",
     )
     return (native, *_protocol(part, found, source))
+
+
+def begun(part: TranscriptPart, *, cwd: str, since: float) -> str:
+    """Return the id of a conversation that `codex exec` began in this folder with this text."""
+    found = read(part.content, from_start=part.from_start)
+    native_id = found.meta.get("id")
+    if not isinstance(native_id, str) or made(native_id) <= since:
+        return ""
+    told = any(part.instructions in text for text in found.texts)
+    if (found.meta.get("source"), found.meta.get("cwd")) != ("exec", cwd) or not told:
+        return ""
+    return native_id
+
+
+def made(native_id: str, otherwise: float = 0.0) -> float:
+    """Return when a thread was made, in seconds since the epoch: its id, a UUID of version 7, says.
+
+    `otherwise` is what another kind of id is taken for.
+    """
+    digits = native_id.replace("-", "")
+    if len(digits) == UUID_DIGITS and digits[UUID_VERSION] == "7":
+        return int(digits[:UUID_VERSION], 16) / 1000
+    return otherwise
 
 
 def _native(*, ours: bool) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from providers.base import Confirmed
-from providers.codex import config, handshake, tools, version
+from providers.codex import config, handshake, rollout, tools, version
 from providers.codex.asking import ANSWER_SECONDS, ask_all
 from providers.errors import NotConfirmed, RequestRefused
 
@@ -18,7 +18,6 @@ FOREIGN: Final = (
     "which did not begin in this session; what an earlier memory put into it stays there, and the "
     "memory protocol may not be in it"
 )
-UUID_DIGITS: Final = 32
 
 
 def control_server(channel: Channel, request: AgentRequest, instructions: str) -> Confirmed:
@@ -95,15 +94,9 @@ def _own(request: AgentRequest) -> frozenset[str]:
 
 
 def _made(thread: JsonObject, native_id: str) -> float:
-    """Return when a thread was made, in seconds since the epoch: its id, a UUID of version 7, says.
-
-    Another kind of id is told by the time that Codex names, which is in whole seconds.
-    """
-    digits = native_id.replace("-", "")
-    if len(digits) == UUID_DIGITS and digits[12] == "7":
-        return int(digits[:12], 16) / 1000
+    """Return when a thread was made; Codex names it in whole seconds where its id does not tell."""
     made = thread.get("createdAt")
-    return float(made) + 1 if isinstance(made, int) else 0.0
+    return rollout.made(native_id, float(made) + 1 if isinstance(made, int) else 0.0)
 
 
 def _settle(channel: Channel, request: AgentRequest, grant: Grant, native_id: str) -> Confirmed:

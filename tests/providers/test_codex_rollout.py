@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from providers.base import AgentRequest, Mode
 from providers.codex import CodexProvider
 from providers.sighting import Sighting, TranscriptPart
 
@@ -170,3 +172,50 @@ def test_a_sub_agent_of_a_sub_agent_belongs_to_the_conversation_and_others_do_no
 
 def test_what_is_no_rollout_is_skipped() -> None:
     assert shown("{", "[1]", '{"type": "response_item"}', *FIRST) == ("absent", "once")
+
+
+BEGAN = 1_796_000_000.0
+NEW = "01a22e6d-6b61-7182-8110-f31198a5e040"
+OLD = "01a12000-0000-7000-8000-000000000000"
+
+
+@pytest.mark.parametrize(
+    ("changes", "texts", "found"),
+    [
+        ({}, (PROTOCOL,), NEW),
+        ({"id": OLD}, (PROTOCOL,), ""),
+        ({"id": "t9"}, (PROTOCOL,), ""),
+        ({"cwd": "/other"}, (PROTOCOL,), ""),
+        ({"source": "vscode"}, (PROTOCOL,), ""),
+        ({}, ("rules",), ""),
+    ],
+)
+def test_of_a_run_that_tells_no_id_only_what_it_can_have_begun_is_its_conversation(
+    changes: dict[str, str], texts: tuple[str, ...], found: str
+) -> None:
+    meta = line("session_meta", **{"id": NEW, "cwd": "/w", "source": "exec", **changes})
+    part = TranscriptPart(
+        path="/r.jsonl",
+        content=f"{meta}\n{told(*texts)}\n".encode(),
+        protocol=PROTOCOL,
+        instructions=PROTOCOL,
+        ours=True,
+    )
+    asked = AgentRequest(
+        command=("codex",),
+        version="0.171.0",
+        arguments=("exec", "hi"),
+        mode=Mode.PASSTHROUGH,
+        cwd="/w",
+        home="/home/ann",
+        environment={},
+        began=BEGAN,
+    )
+    assert CODEX.told_by(asked, part) == found
+    assert len(CODEX.unnamed(asked)) == 1
+    for other in (
+        replace(asked, mode=Mode.STREAM),
+        replace(asked, arguments=()),
+        replace(asked, arguments=("exec", "--ephemeral", "hi")),
+    ):
+        assert CODEX.unnamed(other) == ()
