@@ -40,13 +40,16 @@ def open_agent(channel: Channel, request: AgentRequest) -> Opened:
     channel.notify("initialized")
     home = answer.get("codexHome")
     planned = planned_home(request)
+    said = version.said_by(str(answer.get("userAgent") or ""))
+    if home is None and version.number(request.version) < version.FIRST_WITH_MEMORY_MODE:
+        return Opened((), said)  # it tells no home yet, and is launched without memory only
     if home != planned:
         raise NotConfirmed(
             f"Codex {request.version} does not use the home planned for it, {planned}",
             answer=f"codexHome = {json.dumps(home)}",
         )
     evidence = Evidence(control="codexHome", observed=str(home), source="initialize")
-    return Opened((evidence,), version.said_by(str(answer.get("userAgent") or "")))
+    return Opened((evidence,), said)
 
 
 def planned_home(request: AgentRequest) -> str:

@@ -446,3 +446,14 @@ def test_a_supervisors_further_threads_are_opened_under_the_same_controls() -> N
         threads.bound("thread/memoryMode/set", {"threadId": "t", "mode": "enabled"}, "FROZEN")
     turn = {"threadId": "t", "input": []}
     assert threads.bound("turn/start", turn, "FROZEN") is turn
+
+
+def test_a_version_before_memory_mode_tells_no_home_and_starts_without_memory_all_the_same() -> (
+    None
+):
+    silent = channel(initialize={"userAgent": "codex"})
+    plan = LaunchPlan(argv=("codex",))
+    opened = CODEX.control(silent, request(version="0.116.0"), None, plan)
+    assert (opened.native_id, opened.evidence) == ("t1", ())
+    with pytest.raises(NotConfirmed, match="codexHome = null"):
+        CODEX.control(silent, request(version="0.171.0"), None, plan)
