@@ -7,6 +7,7 @@ before anything heavy is imported.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from typing import Final
 
@@ -15,6 +16,7 @@ AGENT_SIDE: Final = frozenset({"memory", "mcp"})
 
 def main() -> int:
     """Run the command named in `sys.argv` and return its exit status."""
+    open_stdio()
     if len(sys.argv) > 1 and sys.argv[1] in AGENT_SIDE:
         from materializer.agentside.main import main as agent_side  # noqa: PLC0415  # start-up time
 
@@ -23,6 +25,19 @@ def main() -> int:
     from launcher.cli import main as people_side  # noqa: PLC0415  # start-up time
 
     return people_side()
+
+
+def open_stdio() -> None:
+    """Put /dev/null where a caller closed stdin, stdout or stderr.
+
+    The next file that is opened would take its number, and be the agent's stdin.
+    """
+    while True:
+        descriptor = os.open(os.devnull, os.O_RDWR)
+        if descriptor > 2:  # noqa: PLR2004  # stderr
+            os.close(descriptor)
+            return
+        os.set_inheritable(descriptor, True)  # noqa: FBT003  # os takes no name
 
 
 if __name__ == "__main__":

@@ -16,28 +16,21 @@ import functools
 import os
 import select
 import signal
-import sys
 import termios
 import threading
-import tty
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from launcher.relay import CHUNK, LAST_OUTPUT, REST_BYTES, relay_terminal
 from launcher.spawn import STDIO_SHARED, ExitStatus, Stdio
 from launcher.stdio import write_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import FrameType
 
     from launcher.driving import Driving
     from launcher.spawn import AgentProcess
 
-CHUNK: Final = 65536
-REST_BYTES: Final = 1024 * 1024
-"""At most this much is copied after the agent's end: the most that a pipe can hold."""
-LAST_OUTPUT: Final = 0.2
-"""Seconds without output after the agent's end, before a PTY that is still open is left."""
 WRITE_SLICE: Final = 0.2
 """Seconds to wait at once for a full pipe to take more."""
 KEYBOARD: Final = (signal.SIGINT, signal.SIGQUIT)
@@ -96,7 +89,8 @@ class Foreground:
         elif number in STOPPING:
             process.begin_stop()
         elif process.request.stdio is Stdio.PIPES:
-            process.signal(number)
+            # As a terminal does: the agent's whole group, also what its shell waits for.
+            process.signal_group(number)
 
 
 class _Terminal:
@@ -132,15 +126,6 @@ def _is_gone(group: int) -> bool:
     except PermissionError:
         return False
     return False
-
-
-def window_size(descriptor: int = 0) -> tuple[int, int]:
-    """Return rows and columns of a terminal, 24 by 80 where it has none."""
-    try:
-        rows, columns = termios.tcgetwinsize(descriptor)
-    except termios.error:
-        return 24, 80
-    return rows or 24, columns or 80
 
 
 def relay_pipes(process: AgentProcess, driving: Driving | None = None) -> ExitStatus:
@@ -180,118 +165,6 @@ def _copy_output(process: AgentProcess, source: int, say: Callable[[bytes], bool
     finally:
         os.close(wake)
     return True
-
-
-def relay_terminal(process: AgentProcess) -> ExitStatus:
-    """Join the caller's terminal to the agent's PTY until the agent has ended."""
-    relay = _TerminalRelay(process)
-    before = signal.signal(signal.SIGWINCH, lambda *_: relay.resize())
-    try:
-        return relay.run()
-    finally:
-        signal.signal(signal.SIGWINCH, before)
-
-
-class _TerminalRelay:
-    """The caller's terminal in raw mode on one side, the PTY on the other."""
-
-    def __init__(self, process: AgentProcess) -> None:
-        if process.terminal is None:
-            raise ValueError("the agent was not started on a PTY")
-        self._process = process
-        self._master = process.terminal
-        self._screen = sys.stdin.isatty()
-        self._wake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._stopped = False
-        self._keys_open = True
-        process.on_stopped(self._on_stopped)
-        process.on_end(lambda _: self._poke())
-
-    def run(self) -> ExitStatus:
-        """Relay until the agent has ended and its last output is shown."""
-        self.resize()
-        try:
-            while self._process.status is None:
-                with self._raw():
-                    self._relay_until_stopped_or_ended()
-                if self._stopped:
-                    self._suspend()
-            with self._raw():  # the PTY has ended these lines already
-                self._show_rest()
-            if self._screen:
-                # What a terminal answers to the agent's last questions is not for the shell.
-                termios.tcflush(0, termios.TCIFLUSH)
-        finally:
-            os.close(self._wake)
-            waker, self._waker = self._waker, -1
-            os.close(waker)
-        return self._process.status
-
-    def resize(self) -> None:
-        """Give the PTY the size of the caller's terminal."""
-        with contextlib.suppress(termios.error):
-            termios.tcsetwinsize(self._master, window_size())
-
-    def _on_stopped(self, number: int) -> None:
-        del number
-        self._stopped = True
-        self._poke()
-
-    def _poke(self) -> None:
-        with contextlib.suppress(OSError):
-            os.write(self._waker, b"\0")
-
-    @contextmanager
-    def _raw(self) -> Iterator[None]:
-        if not self._screen:
-            yield
-            return
-        before = termios.tcgetattr(0)
-        tty.setraw(0)
-        try:
-            yield
-        finally:
-            # Unread input goes too: the agent could have made the terminal answer into the shell.
-            termios.tcsetattr(0, termios.TCSAFLUSH, before)
-
-    def _relay_until_stopped_or_ended(self) -> None:
-        while self._process.status is None and not self._stopped:
-            inputs = [self._master, self._wake, *([0] if self._keys_open else [])]
-            ready, _, _ = select.select(inputs, [], [])
-            if self._wake in ready:
-                os.read(self._wake, CHUNK)
-            if self._master in ready and not self._show():
-                self._process.wait()
-                return
-            if 0 in ready:
-                self._type()
-
-    def _show(self) -> bool:
-        try:
-            chunk = os.read(self._master, CHUNK)
-        except OSError:
-            return False  # EIO: nobody has the other side open
-        write_all(1, chunk)
-        return bool(chunk)
-
-    def _type(self) -> None:
-        keys = os.read(0, CHUNK)
-        self._keys_open = bool(keys)
-        # The end of a pipe is the end-of-file key on the agent's side.
-        write_all(self._master, keys or b"\x04")
-
-    def _show_rest(self) -> None:
-        """Show what the PTY still holds, and no more: somebody else may hold its other side."""
-        for _ in range(REST_BYTES // CHUNK):
-            if not (select.select([self._master], [], [], LAST_OUTPUT)[0] and self._show()):
-                break
-
-    def _suspend(self) -> None:
-        """Stop like the agent did; go on with it when the caller's shell says so."""
-        self._stopped = False
-        os.kill(os.getpid(), signal.SIGTSTP)
-        self.resize()
-        self._process.resume()
 
 
 def _feed(process: AgentProcess, typed: Callable[[bytes], bytes]) -> None:

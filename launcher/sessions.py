@@ -28,6 +28,7 @@ from launcher.sessionrecord import (
     TranscriptMark,
     timestamp,
 )
+from launcher.stdio import above_stdio
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -275,7 +276,7 @@ class SessionStore:
                 raise
             raise SessionDamaged(f"{path} cannot be used as a lock: {error.strerror}") from error
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
+            return above_stdio(descriptor)  # the run's shim inherits it
         os.close(descriptor)
         raise SessionDamaged(f"{path} is not a regular file, so it cannot be used as a lock")
 

@@ -32,7 +32,7 @@ from launcher.process import (
 from launcher.processes import MARKER, SHIM_MARKER, mark
 from launcher.specification import Identity as ShimIdentity
 from launcher.specification import Specification, encode
-from launcher.stdio import Ends, Stdio
+from launcher.stdio import Ends, Stdio, above_stdio
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,7 +113,7 @@ def _start(request: SpawnRequest) -> AgentProcess:
     if request.stdio is Stdio.INHERIT:
         STDIO_SHARED.set()
     needs = {name: os.environ[name] for name in SHIM_NEEDS if name in os.environ}
-    ours, theirs = socket.socketpair()
+    ours, theirs = (socket.socket(fileno=above_stdio(one.detach())) for one in socket.socketpair())
     with theirs, contextlib.ExitStack() as opened:
         opened.callback(ours.close)
         ends = Ends.make(request, opened)

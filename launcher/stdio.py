@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import termios
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, BinaryIO
+from subprocess import DEVNULL
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from launcher import specification
 
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     import contextlib
 
     from launcher.spawn import SpawnRequest
+
+
+LAST_STDIO: Final = 2
 
 
 class Stdio(StrEnum):
@@ -41,10 +46,11 @@ class Ends:
     def make(cls, request: SpawnRequest, opened: contextlib.ExitStack) -> Ends:
         """Open what the request needs; `opened` closes it again if the start fails."""
         if request.stdio is Stdio.INHERIT:
-            return cls()
+            stdin, stdout, stderr = (None if is_open(number) else DEVNULL for number in range(3))
+            return cls(stdin=stdin, stdout=stdout, stderr=stderr)
         if request.stdio is Stdio.PTY:
             return cls._terminal(request, opened)
-        pairs = [os.pipe() for _ in range(3)]
+        pairs = [tuple(map(above_stdio, os.pipe())) for _ in range(3)]
         (stdin, our_stdin), (our_stdout, stdout), (our_stderr, stderr) = pairs
         ends = cls(
             stdin=stdin,
@@ -64,7 +70,7 @@ class Ends:
 
     @classmethod
     def _terminal(cls, request: SpawnRequest, opened: contextlib.ExitStack) -> Ends:
-        ours, theirs = os.openpty()
+        ours, theirs = map(above_stdio, os.openpty())
         opened.callback(os.close, ours)
         opened.callback(os.close, theirs)
         termios.tcsetwinsize(theirs, (request.rows, request.columns))
@@ -75,9 +81,30 @@ class Ends:
 
     def close_theirs(self) -> None:
         """Close the agent's side, which the shim holds by now."""
-        for descriptor in {self.stdin, self.stdout, self.stderr} - {None}:
-            if descriptor is not None:
+        for descriptor in {self.stdin, self.stdout, self.stderr}:
+            if descriptor is not None and descriptor != DEVNULL:
                 os.close(descriptor)
+
+
+def is_open(descriptor: int) -> bool:
+    """Say whether this process has a file of that number."""
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def above_stdio(descriptor: int) -> int:
+    """Return the file under a number that is not stdin's, stdout's or stderr's.
+
+    A process that has closed one of them gets its number for the next file that it opens.
+    """
+    if descriptor > LAST_STDIO:
+        return descriptor
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, LAST_STDIO + 1)
+    os.close(descriptor)
+    return moved
 
 
 def write_all(descriptor: int, data: bytes) -> bool:

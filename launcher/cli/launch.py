@@ -16,11 +16,12 @@ import click
 from hub.errors import HubError
 from hub.secret import redact
 from launcher.errors import LaunchError
-from launcher.foreground import Foreground, window_size
+from launcher.foreground import Foreground
 from launcher.host import this_host
 from launcher.launch import launch
 from launcher.notice import Notice
 from launcher.reconcile import recover
+from launcher.relay import window_size
 from launcher.request import LaunchRequest, Provision
 from launcher.resumed import AT_ONCE, ended_at_once
 from launcher.sessions import SessionStore

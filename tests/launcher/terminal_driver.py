@@ -6,7 +6,8 @@ import os
 import secrets
 import sys
 
-from launcher.foreground import Foreground, window_size
+from launcher.foreground import Foreground
+from launcher.relay import window_size
 from launcher.spawn import SpawnRequest, Stdio, spawn
 from materializer.values import Identity
 

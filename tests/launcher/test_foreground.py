@@ -154,13 +154,30 @@ def test_an_agent_killed_in_raw_mode_leaves_a_usable_terminal(
     shell.expect(r" echo ")
 
 
-def test_a_job_in_the_background_is_ended_with_amux(shell: pexpect.spawn[str]) -> None:
-    shell.sendline(f"{OWN} /bin/sh -c 'echo pid=$$=; exec sleep 1000' & wait")
+@both
+def test_a_job_in_the_background_is_ended_with_amux(driver: str, shell: pexpect.spawn[str]) -> None:
+    shell.sendline(f"{driver} /bin/sh -c 'echo pid=$$=; exec sleep 1000' & wait")
     shell.expect(r"pid=(\d+)=")
     shell.sendintr()
     shell.expect_exact(PROMPT)
     shell.sendline("kill -TERM %1; wait %1; echo status=$?=")
-    shell.expect_exact("status=143=")
+    shell.expect(r"status=(143|129)=")  # on a PTY of its own it is hung up
+
+
+@both
+def test_a_job_in_the_background_goes_on_and_can_be_brought_to_the_front(
+    driver: str, shell: pexpect.spawn[str]
+) -> None:
+    """It shows what it writes, and neither stops nor takes the keys of the job in front."""
+    script = "'echo rea''dy; read line; echo heard $line'"
+    shell.sendline(f"{driver} /bin/sh -c {script} &")
+    shell.expect(r"ready\r+\n")  # a relay leaves the terminal's modes alone in the background
+    shell.sendline("echo for the she''ll; fg")
+    shell.expect_exact("for the shell")
+    shell.expect_exact("sh -c")
+    shell.sendline("a word")
+    shell.expect_exact("heard a word")
+    assert status_of_last(shell) == 0
 
 
 def test_an_agent_that_ends_in_the_background_leaves_the_terminal_to_the_job_in_front(
@@ -237,6 +254,51 @@ def test_another_users_agent_in_a_pipe_has_pipes_of_its_own() -> None:
     assert last.startswith("pipe:")
     assert done.stderr == "problem\n"
     assert done.returncode == 5
+
+
+@pytest.mark.parametrize(
+    "driver",
+    [
+        f"{' '.join(DRIVER)} inherit 0",
+        pytest.param(f"{' '.join(DRIVER)} pipes {TARGET}", marks=pytest.mark.root),
+    ],
+    ids=["shared", "relayed"],
+)
+def test_ctrl_c_reaches_what_the_agent_waits_for_where_the_output_is_piped(
+    driver: str, shell: pexpect.spawn[str]
+) -> None:
+    shell.sendline(f"{driver} /bin/sh -c 'echo rea''dy; sleep 1000; echo after' | cat")
+    shell.expect_exact("ready\r\n")
+    shell.sendintr()
+    shell.expect_exact(PROMPT)
+    shell.sendline("echo status=${PIPESTATUS[0]}=")
+    shell.expect_exact("status=130=")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_an_agent_runs_whatever_of_stdio_the_program_that_starts_it_has_closed(
+    closed: str,
+) -> None:
+    agent = "'read line; echo a word; echo another >&2; exit 3'"
+    command = f"{OWN} /bin/sh -c {agent} {closed}"
+    done = subprocess.run(
+        ("/bin/sh", "-c", command), env=ENVIRONMENT, cwd=ROOT, capture_output=True, check=False
+    )
+    assert done.returncode == 3, done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_the_command_has_all_of_stdio_whatever_its_caller_has_closed(
+    closed: str, tmp_path: Path
+) -> None:
+    environment = {**ENVIRONMENT, "HOME": str(tmp_path), "AMUX_HOME": str(tmp_path / "amux")}
+    agent = f"'ls /proc/self/fd >{tmp_path}/open; exit 3'"
+    command = f"{' '.join(AMUX)} launch generic -- /bin/sh -c {agent} {closed}"
+    done = subprocess.run(
+        ("/bin/sh", "-c", command), env=environment, cwd=ROOT, capture_output=True, check=False
+    )
+    assert done.returncode == 3, done.stderr
+    assert {"0", "1", "2"} < set((tmp_path / "open").read_text(encoding="ascii").split())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

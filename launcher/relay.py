@@ -1,0 +1,168 @@
+"""The PTY of an agent of another account, joined to the caller's terminal.
+
+A job in the foreground has the terminal in raw mode and types into the PTY. In the background it
+only shows what the agent writes, until the shell brings it to the front.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import termios
+import tty
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from launcher.stdio import write_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from launcher.spawn import AgentProcess, ExitStatus
+
+CHUNK: Final = 65536
+REST_BYTES: Final = 1024 * 1024
+"""At most this much is copied after the agent's end: the most that a pipe can hold."""
+LAST_OUTPUT: Final = 0.2
+"""Seconds without output after the agent's end, before a PTY that is still open is left."""
+LOOK_AGAIN: Final = 0.2
+"""Seconds between two looks of a job in the background: nobody tells it that it is in front."""
+
+
+def window_size(descriptor: int = 0) -> tuple[int, int]:
+    """Return rows and columns of a terminal, 24 by 80 where it has none."""
+    try:
+        rows, columns = termios.tcgetwinsize(descriptor)
+    except termios.error:
+        return 24, 80
+    return rows or 24, columns or 80
+
+
+def relay_terminal(process: AgentProcess) -> ExitStatus:
+    """Join the caller's terminal to the agent's PTY until the agent has ended."""
+    relay = _TerminalRelay(process)
+    before = signal.signal(signal.SIGWINCH, lambda *_: relay.resize())
+    try:
+        return relay.run()
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+
+
+class _TerminalRelay:
+    """The caller's terminal in raw mode on one side, the PTY on the other."""
+
+    def __init__(self, process: AgentProcess) -> None:
+        if process.terminal is None:
+            raise ValueError("the agent was not started on a PTY")
+        self._process = process
+        self._master = process.terminal
+        self._screen = sys.stdin.isatty()
+        self._wake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._stopped = False
+        self._keys_open = True
+        self._front = self._in_front()
+        process.on_stopped(self._on_stopped)
+        process.on_end(lambda _: self._poke())
+
+    def run(self) -> ExitStatus:
+        """Relay until the agent has ended and its last output is shown."""
+        self.resize()
+        try:
+            while self._process.status is None:
+                self._front = self._in_front()
+                with self._raw():
+                    self._relay_until_stopped_or_ended()
+                if self._stopped:
+                    self._suspend()
+            self._front = self._in_front()
+            with self._raw():  # the PTY has ended these lines already
+                self._show_rest()
+            if self._front:
+                # What a terminal answers to the agent's last questions is not for the shell.
+                termios.tcflush(0, termios.TCIFLUSH)
+        finally:
+            os.close(self._wake)
+            waker, self._waker = self._waker, -1
+            os.close(waker)
+        return self._process.status
+
+    def resize(self) -> None:
+        """Give the PTY the size of the caller's terminal."""
+        with contextlib.suppress(termios.error):
+            termios.tcsetwinsize(self._master, window_size())
+
+    def _on_stopped(self, number: int) -> None:
+        del number
+        self._stopped = True
+        self._poke()
+
+    def _poke(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._waker, b"\0")
+
+    def _in_front(self) -> bool:
+        """Say whether the terminal is ours now: a job in the background only shows."""
+        with contextlib.suppress(OSError):
+            return self._screen and os.tcgetpgrp(0) == os.getpgrp()
+        return False
+
+    @contextmanager
+    def _raw(self) -> Iterator[None]:
+        if not self._front:
+            yield
+            return
+        before = termios.tcgetattr(0)
+        tty.setraw(0, termios.TCSADRAIN)  # what was typed before it is the agent's
+        try:
+            yield
+        finally:
+            if self._in_front():
+                # Unread input goes too: the agent could have made the terminal answer the shell.
+                termios.tcsetattr(0, termios.TCSAFLUSH, before)
+
+    def _relay_until_stopped_or_ended(self) -> None:
+        """Relay, and come back too where the job was put to the front or the background."""
+        typing = self._front or not self._screen
+        pause = LOOK_AGAIN if self._screen and not self._front else None
+        while self._process.status is None and not self._stopped:
+            inputs = [self._master, self._wake, *([0] if typing and self._keys_open else [])]
+            ready, _, _ = select.select(inputs, [], [], pause)
+            if self._in_front() != self._front:
+                return
+            if self._wake in ready:
+                os.read(self._wake, CHUNK)
+            if self._master in ready and not self._show():
+                self._process.wait()
+                return
+            if 0 in ready:
+                self._type()
+
+    def _show(self) -> bool:
+        try:
+            chunk = os.read(self._master, CHUNK)
+        except OSError:
+            return False  # EIO: nobody has the other side open
+        write_all(1, chunk)
+        return bool(chunk)
+
+    def _type(self) -> None:
+        keys = os.read(0, CHUNK)
+        self._keys_open = bool(keys)
+        # The end of a pipe is the end-of-file key on the agent's side.
+        write_all(self._master, keys or b"\x04")
+
+    def _show_rest(self) -> None:
+        """Show what the PTY still holds, and no more: somebody else may hold its other side."""
+        for _ in range(REST_BYTES // CHUNK):
+            if not (select.select([self._master], [], [], LAST_OUTPUT)[0] and self._show()):
+                break
+
+    def _suspend(self) -> None:
+        """Stop like the agent did; go on with it when the caller's shell says so."""
+        self._stopped = False
+        os.kill(os.getpid(), signal.SIGTSTP)
+        self.resize()
+        self._process.resume()
