@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -49,6 +50,22 @@ def end(process: AgentProcess, ending: Ending) -> None:
     pids = _kill_idle(process, ending)
     process.stop(close=0.0, term=TERM_SECONDS)
     _remove(_own(ending.own, pids), process.request.identity)
+
+
+def begin_end(process: AgentProcess, ending: Ending) -> None:
+    """Start to stop a run that amux gives up, once the agent holds no lock; return at once."""
+    if not _locked(ending.locks):
+        process.begin_stop()
+        return
+
+    def stop_idle() -> None:
+        until = time.monotonic() + BUSY_SECONDS
+        while _locked(ending.locks) and time.monotonic() < until:
+            if process.wait(RETRY) is not None:
+                return
+        process.begin_stop()
+
+    threading.Thread(target=stop_idle, name=f"amux-end-{process.pid}", daemon=True).start()
 
 
 def _kill_idle(process: AgentProcess, ending: Ending) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ from launcher.beside import start_server
 from launcher.binding import Lease
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
 from launcher.conversation import Conversation
-from launcher.ending import end
+from launcher.ending import begin_end, end
 from launcher.environment import MemoryVariables, run_environment
 from launcher.errors import (
     AgentFailed,
@@ -148,7 +148,8 @@ def _carry(
     agent, plan, process, channel = begun.agent, begun.plan, begun.process, begun.channel
     stop_if_failed.callback(_end, attempt, agent, process)
     confirmed = together(confirmed, begun.confirmed)
-    refused = functools.partial(_end_refused, sessions, record.id, process)
+    ending = held(subject.provider.ending, Ending)(agent)
+    refused = functools.partial(_end_refused, sessions, record.id, process, ending)
     settled = functools.partial(write_settled, sessions, record.id)
     if isinstance(channel, JsonLinesChannel) and grant is not None:
         channel.controls = controls(
@@ -349,12 +350,14 @@ def _end(attempt: Attempt, agent: AgentRequest, process: AgentProcess) -> None:
     end(process, held(attempt.subject.provider.ending, Ending)(agent))
 
 
-def _end_refused(sessions: SessionStore, session: str, process: AgentProcess, reason: str) -> None:
+def _end_refused(
+    sessions: SessionStore, session: str, process: AgentProcess, ending: Ending, reason: str
+) -> None:
     """End a run from within, and write down why."""
     try:
         write_unsettled(sessions, session, reason)
     finally:
-        process.begin_stop()
+        begin_end(process, ending)
 
 
 def _spawn_request(attempt: Attempt, memory: Memory | None, plan: LaunchPlan) -> SpawnRequest:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from launcher.channel import JsonLinesChannel
-from launcher.ending import end
+from launcher.ending import begin_end, end
 from launcher.spawn import SpawnRequest, spawn
 from providers.ending import Ending
 
@@ -39,6 +39,18 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 print('{"spent": true}', flush=True)
 sys.stdin.read()
 (pathlib.Path(sys.argv[1]) / "token").write_text("new")
+"""
+
+
+ON_DEMAND = """
+import pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+(folder / "agent.lock").mkdir()
+print('{"spent": true}', flush=True)
+if sys.stdin.readline():
+    (folder / "token").write_text("new")
+(folder / "agent.lock").rmdir()
+sys.stdin.read()
 """
 
 
@@ -86,4 +98,12 @@ def test_an_agent_without_locks_ends_in_its_own_time_once_its_stdin_has(tmp_path
     end(process, Ending())
     assert process.status is not None
     assert process.status.code == 0
+    assert (tmp_path / "token").read_text() == "new"
+
+
+def test_a_run_that_is_given_up_is_stopped_once_its_agent_let_go(tmp_path: Path) -> None:
+    process = started(tmp_path, ON_DEMAND)
+    begin_end(process, Ending(locks=(str(tmp_path / "agent.lock"),)))
+    process.write(memoryview(b"go on\n"))  # its stdin is still open
+    assert process.wait(60) is not None
     assert (tmp_path / "token").read_text() == "new"
