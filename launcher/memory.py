@@ -50,7 +50,7 @@ class Memory:
     """A bound launch's memory: the provider's grant, the files and variables that go with it."""
 
     lease: Lease
-    connection: Connection
+    connection: Connection | None
     frozen: Frozen
     grant: Grant
     files: tuple[PlannedFile, ...]
@@ -94,8 +94,11 @@ def prepare(subject: Subject, lease: Lease, host: Host, paths: RunPaths) -> Memo
     Raises CommandNotUsable or InterpreterNotFound where the agent could not run the command.
     """
     frozen = _frozen(subject)
-    connection = _agent_connection(subject, lease, host)
-    content = _connection_file(connection, paths)
+    url, ca_pem = _address(subject, host)
+    content = _connection_file(url, lease.token or "", ca_pem, paths)
+    connection = None  # a resume may have found the Hub away
+    if lease.token is not None:
+        connection = Connection(url=url, token=lease.token, ca_pem=ca_pem)
     files = [PlannedFile(name=CONNECTION_FILE, content=content)]
     if subject.identity is None:
         installed = installed_command(host.environ.get("PATH", os.defpath))
@@ -142,7 +145,7 @@ def unusable(memory: Memory) -> str | None:
     is no proof, since policy, binding and the agent's own socket are checked at each call.
     """
     lease = memory.lease
-    if lease.token is None:
+    if memory.connection is None:
         return lease.warning
     try:
         with HubClient(memory.connection, binding=lease.binding, seconds=HUB_SECONDS) as hub:
@@ -197,25 +200,22 @@ def _check_frozen(stored: SessionRecord) -> None:
         )
 
 
-def _agent_connection(subject: Subject, lease: Lease, host: Host) -> Connection:
-    """Return where the Hub is for the agent, and its own credential."""
+def _address(subject: Subject, host: Host) -> tuple[str, str | None]:
+    """Return where the Hub is for the agent, and the certificates of a remote one."""
     runtime: Connection = load_connection(connection_path(host.home, "runtime"))
     if runtime.remote:
-        url = runtime.url
-    elif subject.identity is None:
-        url = f"unix:{private_socket(host.home)}"
-    else:
-        url = f"unix:{agent_socket(host.home, host.environ, euid=os.geteuid())}"
-    return Connection(url=url, token=lease.token or "", ca_pem=runtime.ca_pem)
+        return runtime.url, runtime.ca_pem
+    if subject.identity is None:
+        return f"unix:{private_socket(host.home)}", None
+    return f"unix:{agent_socket(host.home, host.environ, euid=os.geteuid())}", None
 
 
-def _connection_file(connection: Connection, paths: RunPaths) -> bytes:
-    """Return the agent's connection file.
+def _connection_file(url: str, token: str, ca_pem: str | None, paths: RunPaths) -> bytes:
+    """Return the agent's connection file; `token` is empty where a resume got none.
 
     It also says where the run's MCP server tells that it was asked for its tools.
     """
-    fields = {"schema": 1, "url": connection.url, "token": connection.token}
-    fields["witness"] = str(paths.witness)
-    if connection.remote and connection.ca_pem is not None:
-        fields["ca_pem"] = connection.ca_pem
+    fields = {"schema": 1, "url": url, "token": token, "witness": str(paths.witness)}
+    if ca_pem is not None:
+        fields["ca_pem"] = ca_pem
     return json.dumps(fields).encode()
