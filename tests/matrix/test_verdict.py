@@ -74,6 +74,8 @@ def test_what_a_warning_or_a_sighting_says_is_told_and_no_difference() -> None:
     assert judge(WAY, warned, CONTROL).outcome is Outcome.FALSE_OFF
     sighted = replace(seen, contradicted=("native memory: it stands in the transcript",))
     assert judge(WAY, sighted, CONTROL).outcome is Outcome.TOLD
+    other = replace(seen, contradicted=("memory tools: none is offered",))
+    assert judge(WAY, other, CONTROL).outcome is Outcome.FALSE_OFF
 
 
 def test_what_must_be_named_is_missed_where_no_warning_names_it() -> None:
