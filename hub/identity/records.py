@@ -9,6 +9,7 @@ file that grew only the rest is read, so that a change shows at the next call.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import threading
@@ -30,7 +31,6 @@ SCHEMA: Final = 1
 LOCK_FILE: Final = ".lock"
 APPENDED_FROM: Final = 256
 """Records from which on changes are appended."""
-_SEEN_BYTES: Final = 64
 
 
 class Changes(dict[str, Record]):
@@ -154,12 +154,12 @@ class RecordFile(Generic[Item]):
             self._forget()
             raise
         self._records, self._items = state.records, state.items
-        self._before = data[max(0, self._read_to - _SEEN_BYTES) : self._read_to]
+        self._before = _digest(data[: self._read_to])
         self._stamp = stamp
 
     def _goes_on(self, data: bytes) -> bool:
-        begin = self._read_to - len(self._before)
-        return len(data) >= self._read_to and data[begin : self._read_to] == self._before
+        """Say whether all that was read still stands: another file may have the same number."""
+        return len(data) >= self._read_to and _digest(data[: self._read_to]) == self._before
 
     def _bytes(self) -> bytes | None:
         try:
@@ -215,6 +215,10 @@ class RecordFile(Generic[Item]):
             item = self._parse(key, record)
             if item is not None:
                 state.items[key] = item
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
 
 
 def _append(descriptor: int, data: bytes, at: int) -> None:

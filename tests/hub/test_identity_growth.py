@@ -112,3 +112,17 @@ def test_a_file_that_was_edited_by_hand_is_read_anew(folder: Path) -> None:
     tree["principals"] = {"hand": {"aliases": ["x" * path.stat().st_size], "created": 1}}
     path.write_text(json.dumps(tree, indent=1))
     assert set(reader.current().by_id) == {"hand"}
+
+
+def test_another_file_of_the_same_number_and_ending_is_read_anew(folder: Path) -> None:
+    """A restored file may get the inode of the one before; a revocation in it must count."""
+    path = folder / "principals.json"
+    reader = PrincipalFile(folder)
+    assert reader.current().resolve("p0") is not None
+    before = path.stat()
+    text = path.read_text().replace('"p0"', '"q0"').replace('"chat:0"', '"chat:x"')
+    path.write_text(text)
+    assert path.stat().st_ino == before.st_ino
+    assert path.stat().st_size == before.st_size
+    assert reader.current().resolve("p0") is None
+    assert reader.current().resolve("chat:x") is not None

@@ -144,6 +144,7 @@ def test_events_carry_the_report_and_the_exit_status_or_signal(
             "exit_code": 7,
             "exit_signal": None,
             "lost": False,
+            "survivors": 0,
         }
         with pytest.raises(AgentNotFound):
             supervisor.launch(
