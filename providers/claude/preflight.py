@@ -79,7 +79,8 @@ def _remember(
             request.home,
             settling,
             asked,
-            tools.tried(grant),
+            # Another user's copy of the command lies in the run, whose name no answer depends on.
+            tools.tried(grant).replace(grant.config, ""),
             _lasting(request, grant),
             sources.fingerprint(request, caller.facts),
         )

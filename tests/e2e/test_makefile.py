@@ -15,7 +15,8 @@ def setup(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run `make setup` in a fresh checkout's place, with the commands of `folder` alone."""
     checkout = folder / "checkout"
     checkout.mkdir()
-    shutil.copy(Path(__file__).parents[2] / "Makefile", checkout)
+    for name in ("Makefile", "constraints.txt"):
+        shutil.copy(Path(__file__).parents[2] / name, checkout)
     (checkout / "pyproject.toml").touch()
     return subprocess.run(
         (MAKE, "-C", str(checkout), *words, "setup"),
