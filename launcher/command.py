@@ -14,8 +14,19 @@ from typing import Final
 AGENT_SIDE: Final = frozenset({"memory", "mcp"})
 
 
+INTERRUPTED: Final = 130
+"""The exit status of Ctrl-C, which is no fault: nothing is printed."""
+
+
 def main() -> int:
     """Run the command named in `sys.argv` and return its exit status."""
+    try:
+        return _run()
+    except KeyboardInterrupt:  # also while modules load, before a command can take it
+        return INTERRUPTED
+
+
+def _run() -> int:
     open_stdio()
     if len(sys.argv) > 1 and sys.argv[1] in AGENT_SIDE:
         from materializer.agentside.main import main as agent_side  # noqa: PLC0415  # start-up time

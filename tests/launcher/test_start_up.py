@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SELDOM = (
     "hub.config",
@@ -50,3 +54,29 @@ def test_the_memory_commands_import_nothing_of_the_launcher_but_their_door() -> 
     ours = {name for name in modules if name.partition(".")[0] in {"hub", "launcher", "providers"}}
     assert ours == {"launcher", "launcher.command"}
     assert "click" not in modules
+
+
+@pytest.mark.parametrize("command", ["launch", "sessions", "memory", "hub"])
+def test_ctrl_c_while_modules_load_ends_without_a_word(command: str, tmp_path: Path) -> None:
+    """The interrupt comes at the import of the command's own module, whenever that is."""
+    module = {"memory": "materializer.agentside.commands"}.get(command, f"launcher.cli.{command}")
+    script = f"""
+import os, signal, sys
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupts())
+sys.argv = ["amux", {command!r}, "list"]
+from launcher.command import main
+sys.exit(main())
+"""
+    done = subprocess.run(
+        (sys.executable, "-c", script),
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
