@@ -29,6 +29,8 @@ STREAM: Final = (
 )
 TEXTS: Final = (argv.APPEND, argv.APPEND_FILE, argv.SUBAGENT, argv.SUBAGENT_FILE)
 HOOK_FILE: Final = "subagent-start.json"
+NOT_FORKS: Final = "^(?!fork$)"
+"""A fork has its parent's system prompt, and so the protocol already."""
 MERGED: Final = (*TEXTS, argv.SNAPSHOT, argv.SETTINGS, argv.TEAMMATES)
 """The caller's options that one option of ours takes the place of."""
 
@@ -182,7 +184,7 @@ def _reach_subagents(caller: Caller, grant: Grant, draft: Draft) -> tuple[settin
     draft.files.append(PlannedFile(name=HOOK_FILE, content=content.encode()))
     path = posixpath.join(grant.config, HOOK_FILE)
     hook = {"type": "command", "command": f"cat {shlex.quote(path)}"}
-    return ({"hooks": {"SubagentStart": [{"hooks": [hook]}]}},)
+    return ({"hooks": {"SubagentStart": [{"matcher": NOT_FORKS, "hooks": [hook]}]}},)
 
 
 def _settings(caller: Caller, added: tuple[settings.Settings, ...], draft: Draft) -> None:

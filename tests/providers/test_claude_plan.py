@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -227,6 +228,8 @@ def test_sub_agents_get_the_protocol_by_an_option_or_in_older_versions_by_a_hook
     old = planned(CLAUDE, replace(request(), version="2.1.197"), grant())
     assert option(old, "--append-subagent-system-prompt") == []
     (hook,) = settings(old)["hooks"]["SubagentStart"]
+    kinds = ["general-purpose", "Explore", "forklift", "fork"]
+    assert [bool(re.search(hook["matcher"], kind)) for kind in kinds] == [True, True, True, False]
     assert hook["hooks"] == [{"type": "command", "command": f"cat {CONFIG}/subagent-start.json"}]
     said = json.loads(content(old, "subagent-start.json"))["hookSpecificOutput"]
     assert said == {"hookEventName": "SubagentStart", "additionalContext": PROTOCOL}
