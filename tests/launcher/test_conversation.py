@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from dataclasses import replace
@@ -12,13 +13,12 @@ from click.testing import CliRunner
 
 from fixtures.accounts import Account, account
 from fixtures.isolated import isolated_host
-from fixtures.scripted_provider import install_scripted_agent, scripted_registry
+from fixtures.scripted_provider import scripted_registry
 from launcher import transcript
 from launcher.cli import sessions as sessions_command
 from launcher.errors import MemoryRequired
 from launcher.host import this_host
 from launcher.launch import launch
-from launcher.request import LaunchRequest
 from launcher.sessions import SessionStore, State
 from launcher.transcript import PART_BYTES
 from materializer import identity
@@ -30,28 +30,16 @@ if TYPE_CHECKING:
 
     from launcher.host import Host
     from launcher.notice import Notice
+    from launcher.request import LaunchRequest
     from launcher.run import Run
 
 NATIVE = "native memory was read"
 
 
 @pytest.fixture
-def scripted(host: Host) -> Host:
-    return replace(host, providers=scripted_registry())
-
-
-@pytest.fixture
-def ask(tmp_path: Path) -> Callable[..., LaunchRequest]:
-    agent = install_scripted_agent(tmp_path / "bin")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-
-    def build(**changes: object) -> LaunchRequest:
-        request = LaunchRequest(
-            provider="keeping", cwd=tmp_path, environment=environment, executable=agent
-        )
-        return replace(request, **changes)  # type: ignore[arg-type]
-
-    return build
+def ask(ask: Callable[..., LaunchRequest]) -> Callable[..., LaunchRequest]:
+    """Build requests for the scripted agent that keeps a transcript."""
+    return functools.partial(ask, provider="keeping")
 
 
 def kept(home: Path, run: Run, ending: str = "") -> Path:

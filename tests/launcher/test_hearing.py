@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from fixtures.scripted_provider import INITIALIZE, LIST, install_scripted_agent, scripted_registry
+from fixtures.scripted_provider import INITIALIZE, LIST
 from launcher import hearing
 from launcher.errors import MemoryRequired
 from launcher.launch import launch
-from launcher.request import LaunchRequest
 from launcher.sessions import SessionStore, State
 from launcher.witness import NEVER_LISTED, NEVER_STARTED
 from providers.base import Mode
@@ -25,28 +22,10 @@ if TYPE_CHECKING:
 
     from launcher.host import Host
     from launcher.notice import Notice
+    from launcher.request import LaunchRequest
     from launcher.run import Run
 
 LISTED = "5 listed to scripted 1.2.3"
-
-
-@pytest.fixture
-def scripted(host: Host) -> Host:
-    return replace(host, providers=scripted_registry())
-
-
-@pytest.fixture
-def ask(tmp_path: Path) -> Callable[..., LaunchRequest]:
-    agent = install_scripted_agent(tmp_path / "bin")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-
-    def build(provider: str, **changes: object) -> LaunchRequest:
-        request = LaunchRequest(
-            provider=provider, cwd=tmp_path, environment=environment, executable=agent
-        )
-        return replace(request, **changes)  # type: ignore[arg-type]
-
-    return build
 
 
 def lists_now(run: Run, *requests: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import stat
@@ -18,7 +17,6 @@ from click.testing import CliRunner
 from fixtures.scripted_provider import (
     OWN_TEXT,
     ScriptedProvider,
-    install_scripted_agent,
     scripted_registry,
 )
 from hub.client import HubClient
@@ -39,7 +37,6 @@ from launcher.errors import (
 )
 from launcher.launch import launch
 from launcher.protocol import render
-from launcher.request import LaunchRequest
 from launcher.sessions import SessionStore, State
 from providers.base import Mode
 
@@ -47,31 +44,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from launcher.host import Host
+    from launcher.request import LaunchRequest
     from launcher.run import Run
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "launch-report.schema.json"
 HUB_PAGE = Path(__file__).parents[2] / "docs" / "hub.md"
-
-
-@pytest.fixture
-def scripted(host: Host) -> Host:
-    """Give a running Runtime that knows the scripted agent."""
-    return replace(host, providers=scripted_registry())
-
-
-@pytest.fixture
-def ask(tmp_path: Path) -> Callable[..., LaunchRequest]:
-    """Build requests for the scripted agent."""
-    agent = install_scripted_agent(tmp_path / "bin")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-
-    def build(**changes: object) -> LaunchRequest:
-        request = LaunchRequest(
-            provider="scripted", cwd=tmp_path, environment=environment, executable=agent
-        )
-        return replace(request, **changes)  # type: ignore[arg-type]
-
-    return build
 
 
 def instructions(run: Run) -> str | None:

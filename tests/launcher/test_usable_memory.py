@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from fixtures.scripted_provider import install_scripted_agent, scripted_registry
 from hub.config import set_setting
 from hub.local import ensure_running, stop_hub
 from launcher.errors import MemoryRequired, SessionDamaged
 from launcher.launch import launch
-from launcher.request import LaunchRequest
 from launcher.sessions import SessionStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from launcher.host import Host
-
-
-@pytest.fixture
-def scripted(host: Host) -> Host:
-    return replace(host, providers=scripted_registry())
-
-
-@pytest.fixture
-def ask(tmp_path: Path) -> Callable[..., LaunchRequest]:
-    agent = install_scripted_agent(tmp_path / "bin")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-
-    def build(**changes: object) -> LaunchRequest:
-        request = LaunchRequest(
-            provider="scripted", cwd=tmp_path, environment=environment, executable=agent
-        )
-        return replace(request, **changes)  # type: ignore[arg-type]
-
-    return build
+    from launcher.request import LaunchRequest
 
 
 def test_a_binding_of_another_policy_is_told_and_refused_where_memory_is_required(
