@@ -171,7 +171,10 @@ def _feed(process: AgentProcess, typed: Callable[[bytes], bytes]) -> None:
     """Copy what of stdin is let through to the agent; its end is passed on."""
     chunk = b"-"
     while chunk:
-        chunk = os.read(0, CHUNK)
+        try:
+            chunk = os.read(0, CHUNK)
+        except OSError:  # a stdin that is closed has nothing more to say
+            chunk = b""
         view = memoryview(typed(chunk))
         while view:
             try:

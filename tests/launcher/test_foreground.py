@@ -25,6 +25,7 @@ TARGET = 54321
 AMUX = (sys.executable, "-m", "launcher.command")
 DRIVER = (sys.executable, "-m", "tests.launcher.terminal_driver")
 OWN = f"{' '.join(DRIVER)} inherit 0"
+PIPED = f"{' '.join(DRIVER)} pipes 0"
 ISOLATED = f"{' '.join(DRIVER)} pty {TARGET}"
 ON_INT = "'trap \"echo got-int; exit 7\" INT; echo rea''dy; while :; do sleep 0.02; done'"
 ENVIRONMENT = {"PATH": os.environ["PATH"], "PS1": PROMPT, "PYTHONPATH": str(ROOT), "TERM": "dumb"}
@@ -285,6 +286,19 @@ def test_an_agent_runs_whatever_of_stdio_the_program_that_starts_it_has_closed(
         ("/bin/sh", "-c", command), env=ENVIRONMENT, cwd=ROOT, capture_output=True, check=False
     )
     assert done.returncode == 3, done.stderr
+
+
+def test_a_closed_stdin_is_at_its_end_for_an_agent_with_pipes() -> None:
+    command = f"{PIPED} /bin/sh -c 'cat; echo a word; exit 3' <&-"
+    done = subprocess.run(
+        ("/bin/sh", "-c", command),
+        env=ENVIRONMENT,
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        timeout=DEADLINE,
+    )
+    assert (done.returncode, done.stdout) == (3, b"a word\n"), done.stderr
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-", "<&- 2>&-", "<&- >&- 2>&-"])
