@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from launcher.binding import Lease, Unbound
+from launcher.errors import SessionDamaged, SessionNotFound
 from launcher.protocol import digest
 from launcher.sessions import RecordedEvidence, RunProcess, State, timestamp
 
@@ -150,8 +152,13 @@ def write_failure(
     if kind is None:
         return
     failure = str(error) or kind.__name__
+    warnings = attempt.record.warnings
     try:
-        sessions.update(replace(attempt.record, state=State.FAILED, failure=failure))
+        with LIVE:
+            with contextlib.suppress(SessionNotFound, SessionDamaged):
+                warnings = sessions.load(attempt.record.id).warnings  # told since the draft
+            failed = replace(attempt.record, state=State.FAILED, failure=failure)
+            sessions.update(replace(failed, warnings=warnings))
     except OSError:
         attempt.lock.unsettled = True
 

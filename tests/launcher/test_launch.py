@@ -37,12 +37,14 @@ from launcher.errors import (
 )
 from launcher.launch import launch
 from launcher.protocol import render
+from launcher.records import write_seen
 from launcher.sessions import SessionStore, State
 from providers.base import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from launcher.attempt import Attempt
     from launcher.host import Host
     from launcher.request import LaunchRequest
     from launcher.run import Run
@@ -157,6 +159,23 @@ def test_an_agent_that_does_not_say_off_is_stopped_and_its_answer_is_in_the_erro
     assert record.state is State.FAILED
     assert "the agent answered: on" in record.failure
     assert list(scripted.runs.iterdir()) == []
+
+
+def test_a_launch_that_fails_keeps_the_warnings_that_came_while_it_was_made(
+    scripted: Host, ask: Callable[..., LaunchRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SessionStore(scripted.home)
+
+    def fail(attempt: Attempt, *_: object) -> None:
+        write_seen(store, attempt.record.id, (), ("something was left",))
+        raise BadRequest("no plan")
+
+    monkeypatch.setattr(launching, "plan_launch", fail)
+    with pytest.raises(BadRequest, match="no plan"):
+        launch(ask(), scripted)
+    (record,) = store.list().records
+    assert (record.state, record.failure) == (State.FAILED, "no plan")
+    assert record.warnings == ("something was left",)
 
 
 def test_a_resume_uses_the_frozen_bytes_after_the_template_changed(
