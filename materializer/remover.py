@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
 
-PASSES = 64
+SECONDS = 10.0
+"""For processes of the target's that go on adding to what is removed: each pass may meet them."""
 
 
 class _Target:
@@ -48,9 +50,10 @@ def _clear(descriptors: ModuleType, top: int, uid: int) -> tuple[str, ...]:
     """Remove again as long as what is left is the target's own: its processes may add to it."""
     os.fchmod(top, 0o700)
     left: tuple[str, ...] = ()
-    for _ in range(PASSES):
+    until = time.monotonic() + SECONDS
+    while True:
         left = descriptors.clear(top, frozenset({uid}))
-        if not any(_own(descriptors, top, path, uid) for path in left):
+        if not any(_own(descriptors, top, path, uid) for path in left) or time.monotonic() > until:
             break
     return tuple(path for path in left if os.path.lexists(f"/proc/self/fd/{top}/{path}"))
 
