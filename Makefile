@@ -6,8 +6,9 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 pyth
 BIN := .venv/bin
 AGENTS := $(notdir $(patsubst %/package.json,%,$(wildcard fixtures/agents/*/package.json)))
 DEMO_AGENTS := codex-0.153.4 claude-2.1.332 pi-0.74.2
-# What the tests drive besides Python and Node: a tracer, network namespaces, a benchmark peer.
-SYSTEM_PACKAGES := strace iproute2 ripgrep
+# What the tests drive besides Python and Node: a tracer, network namespaces, a benchmark peer, and
+# servers of terminals.
+SYSTEM_PACKAGES := strace iproute2 ripgrep tmux screen
 
 .PHONY: help setup agents demo test lint bench matrix system clean
 .DEFAULT_GOAL := help

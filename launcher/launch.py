@@ -29,6 +29,7 @@ from launcher.beside import start_server
 from launcher.binding import Lease
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
 from launcher.conversation import Conversation
+from launcher.detached import Servers
 from launcher.ending import begin_end, end
 from launcher.environment import MemoryVariables, run_environment
 from launcher.errors import (
@@ -176,6 +177,8 @@ def _carry(
         warn = functools.partial(_warn, notices)
         LEASES.keep(bound, functools.partial(hub_client, attempt.host), warn)
     finish = _follow(conversation, hearing, record.id, sessions, notices=notices, refused=refused)
+    own = (process, *((server.process,) if server is not None else ()))
+    undo.callback(LOOKOUT.keep(Servers(own, functools.partial(_warn, notices)).look))
     stop_if_failed.pop_all()
     driven = plan.driven and grant is not None
     return Run(

@@ -71,6 +71,25 @@ def everybody() -> dict[int, Process]:
     return found
 
 
+def children(pid: int) -> list[int]:
+    """Return the children of a process that has one thread; raise OSError where none tells."""
+    with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:  # noqa: PTH123  # pathlib is heavy
+        return [int(child) for child in file.read().split()]
+
+
+def name(pid: int) -> str:
+    """Return the name that a process gave itself, fit for a terminal; empty if it is gone.
+
+    Its arguments may hold a secret, so they are not asked for.
+    """
+    try:
+        with open(f"/proc/{pid}/comm", "rb") as file:  # noqa: PTH123  # pathlib is too heavy here
+            text = file.read().rstrip(b"\n").decode("ascii", "replace")
+    except OSError:
+        return ""
+    return "".join(one if " " <= one <= "~" else "?" for one in text)
+
+
 def below(table: dict[int, Process], roots: Iterable[int]) -> list[Process]:
     """Return the descendants of these processes that live, without themselves."""
     children: dict[int, list[Process]] = {}

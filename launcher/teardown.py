@@ -13,7 +13,7 @@ import select
 import time
 
 from launcher import cgroup
-from launcher.proctable import below, everybody, kill_all
+from launcher.proctable import below, children, everybody, kill_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Ending:
         until = now() + ORPHAN_GRACE
         asked: set[int] = set()
         while self._reap() and now() < until:
-            for pid in children():
+            for pid in own_children():
                 if pid not in asked:
                     asked.add(pid)
                     send(pid, SIGTERM)
@@ -128,12 +128,11 @@ def send(pid: int, number: int) -> None:
             raise
 
 
-def children() -> list[int]:
+def own_children() -> list[int]:
     """Return our own children."""
     me = os.getpid()
     try:
-        with open(f"/proc/{me}/task/{me}/children", "rb") as file:  # noqa: PTH123  # pathlib is heavy
-            return [int(pid) for pid in file.read().split()]
+        return children(me)
     except FileNotFoundError:
         return [process.pid for process in everybody().values() if process.parent == me]
 
