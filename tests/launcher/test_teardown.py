@@ -218,6 +218,6 @@ def test_survivors_are_in_the_record_the_event_and_the_last_line_until_a_start_e
         check=True,
     )
     assert living(uid) == []
-    assert "left" not in listed.stdout
+    assert "1 left" not in listed.stdout
     assert [one.survivors for one in SessionStore(home).list().records] == [0, 0]
     assert SessionStore(home).unfinished() == ()
