@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from providers.base import Evidence
-from providers.codex.flags import SERVER
+from providers.codex.flags import SERVER, SUBAGENT_TEXT
 from providers.errors import BadArguments, NotConfirmed
 
 if TYPE_CHECKING:
@@ -162,12 +162,12 @@ def role_warnings(answer: JsonObject) -> tuple[str, ...]:
 
 def subagent_warnings(answer: JsonObject) -> tuple[str, ...]:
     """Return a warning where sub-agents get a text of their own in place of the instructions."""
-    key = "features.multi_agent_v2.subagent_developer_instructions"
-    if not value_at(answer.get("config"), key):
+    if value_at(answer.get("config"), SUBAGENT_TEXT) is None:
         return ()
-    files = (file or kind for kind, file, config in _layers(answer) if value_at(config, key))
+    layers = ((file or kind, config) for kind, file, config in _layers(answer))
+    files = (name for name, config in layers if value_at(config, SUBAGENT_TEXT) is not None)
     whence = next(files, "Codex's configuration")
-    return (f"{whence} sets {key}, which replaces the memory protocol in sub-agents",)
+    return (f"{whence} sets {SUBAGENT_TEXT}, which replaces the memory protocol in sub-agents",)
 
 
 def awaits_trust(answer: JsonObject) -> tuple[str, ...]:

@@ -41,6 +41,8 @@ DISABLED: Final = ("--disable", "memories", "--disable", "memory_tool")
 NO_HOOKS: Final = {"features.hooks": False}
 DIRECT: Final = "features.code_mode.direct_only_tool_namespaces"
 """Shows the tools to models that would have to search for them; unknown to 0.141 and older."""
+SUBAGENT_TEXT: Final = "features.multi_agent_v2.subagent_developer_instructions"
+"""What sub-agents get in place of the developer instructions, also where it is empty."""
 MAX_ARGUMENT_BYTES: Final = 131_071
 """The kernel's limit for one argument."""
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from providers.codex.flags import OFF, SERVER, key
+from providers.codex.flags import OFF, SERVER, SUBAGENT_TEXT, key
 from providers.errors import BadArguments
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from providers.base import JsonObject
 
 OPENING: Final = frozenset({"thread/start", "thread/resume", "thread/fork"})
@@ -37,6 +39,12 @@ def read_config(text: str, *, bound: bool = True) -> JsonObject:
 
 def own(config: JsonObject) -> JsonObject:
     """Return the object as dotted keys with native memory off; raise BadArguments."""
+    if SUBAGENT_TEXT in _names(config):
+        raise BadArguments(
+            f"the thread config sets {SUBAGENT_TEXT}, which would take the memory protocol from "
+            "the thread's sub-agents; leave it out, and set it in Codex's config.toml or by -c, "
+            "where the launch report names it"
+        )
     flat = _flatten(config)
     for name, value in flat.items():
         for owned in (*_OWNED, *_OWNED_FEATURES):
@@ -78,6 +86,16 @@ def continued(method: str, parameters: JsonObject) -> str | None:
                 "one of this session by its threadId"
             )
     return str(parameters.get("threadId"))
+
+
+def _names(config: JsonObject, above: str = "") -> Iterator[str]:
+    """Yield the dotted name of every table and value, however it is nested, dotted or quoted."""
+    for name, value in config.items():
+        segments = (segment.strip().strip("\"'") for segment in name.split("."))
+        dotted = f"{above}{'.'.join(segments)}"
+        yield dotted
+        if isinstance(value, dict):
+            yield from _names(value, f"{dotted}.")
 
 
 def _flatten(config: JsonObject) -> JsonObject:

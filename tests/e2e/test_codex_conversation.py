@@ -239,13 +239,11 @@ def test_a_conversation_of_amux_is_found_however_it_is_named(
         assert found["native memory"].turn == 1
 
 
+@pytest.mark.parametrize("text", ["Sub-agents do as they are told.", ""])
 def test_a_text_of_sub_agents_own_is_named_since_it_replaces_the_protocol(
-    host: Host, tmp_path: Path, version: str
+    host: Host, tmp_path: Path, version: str, text: str
 ) -> None:
-    own = (
-        "[features.multi_agent_v2]\nenabled = true\n"
-        'subagent_developer_instructions = "Sub-agents do as they are told."\n'
-    )
+    own = f'[features.multi_agent_v2]\nenabled = true\nsubagent_developer_instructions = "{text}"\n'
     with prepared(tmp_path, version) as (home, _):
         with launch(wanted(home), host) as run:
             assert not any("multi_agent_v2" in text for text in run.report.warnings)

@@ -241,6 +241,11 @@ def test_more_threads_of_a_supervisor_are_opened_under_the_launch_s_controls(
             on = {**more, "config": {"features": {"memories": True}}}
             with pytest.raises(BadArguments, match=r"features\.memories"):
                 run.channel.request("thread/start", on, deadline=20)
+            own = {"multi_agent_v2": {"enabled": True, "subagent_developer_instructions": "x"}}
+            for params in ({"config": {"features": own}}, {"config": {"features.memories": True}}):
+                for method in ("thread/start", "thread/resume", "thread/fork"):
+                    with pytest.raises(BadArguments, match="the thread config sets features"):
+                        run.channel.request(method, {"threadId": native_id, **params}, deadline=20)
             mode = {"threadId": native_id, "mode": "enabled"}
             with pytest.raises(BadArguments):
                 run.channel.request("thread/memoryMode/set", mode, deadline=20)

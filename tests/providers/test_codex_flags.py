@@ -347,6 +347,35 @@ def test_a_thread_config_that_reaches_for_what_amux_owns_is_refused(text: str) -
         CODEX.plan(request(thread_config=text), grant(), Facts())
 
 
+OWN_TEXT = "subagent_developer_instructions"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {f"features.multi_agent_v2.{OWN_TEXT}": "x"},
+        {f"features.multi_agent_v2.{OWN_TEXT}": None},
+        {f'features."multi_agent_v2".{OWN_TEXT}': ""},
+        {"features.multi_agent_v2": {"enabled": True, OWN_TEXT: "x"}},
+        {"features": {f"multi_agent_v2.{OWN_TEXT}": "x"}},
+        {"features": {"multi_agent_v2": {OWN_TEXT: "x"}}},
+    ],
+)
+def test_no_spelling_of_a_thread_config_takes_the_protocol_from_sub_agents(
+    config: dict[str, object],
+) -> None:
+    with pytest.raises(BadArguments, match=f"sets features.multi_agent_v2.{OWN_TEXT}, .* leave it"):
+        CODEX.plan(request(thread_config=json.dumps(config)), grant(), Facts())
+    for method in ("thread/start", "thread/resume", "thread/fork"):
+        with pytest.raises(BadArguments, match=OWN_TEXT):
+            CODEX.outgoing(method, {"threadId": "t", "config": config}, "MERGED")
+    assert isinstance(
+        CODEX.plan(request(thread_config=json.dumps(config)), None, Facts()), LaunchPlan
+    )
+    near = {"features.multi_agent_v2": {"enabled": True, "usage_hint_text": "x"}}
+    assert threads.read_config(json.dumps(near)) == {**near, **flags.OFF}
+
+
 def test_a_thread_config_cannot_replace_whole_tables_of_the_launch() -> None:
     owned = threads.read_config('{"features": {"web search": true}, "model": "m"}')
     assert owned == {'features."web search"': True, "model": "m", **flags.OFF}
