@@ -25,7 +25,8 @@ class Holder:
 
     `start` is the kernel's start time of the process in clock ticks: pid and start
     together name one process for ever. `home` is the folder that it serves, as in
-    `hub.residence`.
+    `hub.residence`. `placed` says how it was started and where it lives among the control
+    groups, as in `hub.placement`; `group` is the folder of one that was made for it.
     """
 
     pid: int
@@ -36,6 +37,8 @@ class Holder:
     listen: str
     started_at: int
     home: str
+    placed: str = ""
+    group: str = ""
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, object]:
@@ -49,6 +52,8 @@ class Holder:
             "listen": self.listen,
             "started_at": self.started_at,
             "home": self.home,
+            "placed": self.placed,
+            "group": self.group,
             "settings": dict(self.settings),
         }
 
@@ -109,6 +114,8 @@ def _parse(data: bytes) -> Holder | None:
             listen=str(tree["listen"]),
             started_at=int(tree["started_at"]),
             home=str(tree["home"]),
+            placed=str(tree.get("placed", "")),
+            group=str(tree.get("group", "")),
             settings=settings,
         )
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -1,7 +1,8 @@
 """The Hub of this machine as a process: start on demand, status, stop.
 
 A Hub that is started here belongs to nobody's run: it is forked away from the caller with
-cwd `/`, an environment of its own and a log file, and runs until `stop`.
+cwd `/`, an environment of its own and a log file, outside the caller's control group where the
+system lets it, and runs until `stop`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from hub.enrolment import enrol_local, remote_connection
 from hub.errors import HomeRefused, NotStarted
 from hub.holder import Holder, process_start, read_holder
 from hub.home import PRIVATE_FILE, open_private_folder, private_socket
+from hub.placement import LEAVE, Placed, find_manager, remove
 from hub.unixsocket import connect
 
 if TYPE_CHECKING:
@@ -171,6 +173,7 @@ def stop_hub(home: Path, *, seconds: float = STOP_SECONDS) -> bool:
         return True
     finally:
         os.close(descriptor)
+    remove(holder.group)
     return True
 
 
@@ -206,7 +209,14 @@ def _start(home: Path, environ: Mapping[str, str], deadline: float) -> str:
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     log = _open_log(home)
     program = [sys.executable, "-P", "-m", "hub.server", "--ready-fd", str(write_end)]
-    program += ["--log", str(log_path(home))]
+    program += ["--log", str(log_path(home)), "--placed"]
+    variables = _environment(home, environ)
+    manager = find_manager(environ)
+    if manager is None:
+        program.append(LEAVE)
+    else:
+        program = manager.wrapped([*program, Placed.SCOPE])
+        variables |= manager.variables
     try:
         subprocess.run(
             [sys.executable, "-I", "-S", "-c", _DETACH, *program],
@@ -214,7 +224,7 @@ def _start(home: Path, environ: Mapping[str, str], deadline: float) -> str:
             stdout=log,
             stderr=log,
             cwd="/",
-            env=_environment(home, environ),
+            env=variables,
             pass_fds=(write_end,),
             check=True,
         )

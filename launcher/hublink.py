@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hub import cgroup
 from hub.bindings import PRINCIPAL_PREFIX
 from hub.client import HubClient
 from hub.connection import connection_path, load_connection
@@ -20,6 +22,13 @@ if TYPE_CHECKING:
 HUB_SECONDS: Final = 30.0
 """How long a launch waits for one answer of the Hub, which may have many to give."""
 CONNECT_SECONDS: Final = 2.0
+SHARED: Final = "shared"
+"""As in `hub.placement`, which a launch that finds the Hub running does not need."""
+ENDS_WITH_US: Final = (
+    "the Hub runs in this launch's control group and cannot leave it: what ends the group (a unit, "
+    "a CI job) ends the memory of every other session of this home too; start it elsewhere first, "
+    "with: amux hub serve"
+)
 
 
 def hub_client(host: Host) -> HubClient:
@@ -80,6 +89,15 @@ def _start_hub(request: LaunchRequest, host: Host) -> None:
         raise MemoryDisabled("memory.enabled is false")
     if request.start_hub:
         ensure_running(host.home, host.environ)
+
+
+def ends_with_us(host: Host) -> tuple[str, ...]:
+    """Return a warning where what ends this launch's control group ends the Hub of others too."""
+    holder = read_holder(host.home)
+    if holder is None or holder.placed != SHARED:
+        return ()
+    ours, its = (cgroup.ending_paths(cgroup.paths_of(pid)) for pid in (os.getpid(), holder.pid))
+    return (ENDS_WITH_US,) if ours & its else ()
 
 
 def own_principal(host: Host) -> str | None:

@@ -44,7 +44,7 @@ from launcher.foreign import held
 from launcher.furnishing import furnish
 from launcher.handed import remarks
 from launcher.hearing import open_hearing
-from launcher.hublink import hub_client
+from launcher.hublink import ends_with_us, hub_client
 from launcher.leases import LEASES
 from launcher.lines import LineChannel
 from launcher.lookout import LOOKOUT
@@ -130,6 +130,8 @@ def _carry(
     subject = attempt.subject
     bound, memory = _bind(attempt, undo)
     notes = (*furnish(attempt), *remarks(attempt))
+    if memory is not None:
+        notes += ends_with_us(attempt.host)
     # Before anything is started, so that a crash leaves the marker by which it is ended.
     record = sessions.update(decided(attempt, bound, memory))
     agent = agent_request(attempt, memory)

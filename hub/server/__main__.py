@@ -1,7 +1,8 @@
 """Run the Hub of AMUX_HOME in the foreground: `python -m hub.server [--ready-fd N] [--log FILE]`.
 
 With `--ready-fd` the outcome of the start goes to that descriptor: `ready`, or one
-sentence that says what has to be mended.
+sentence that says what has to be mended. `--placed` says how it was started, as in
+`hub.placement`, or to leave the control group of who started it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from hub import logs
 from hub.errors import AlreadyRunning, HubError
 from hub.home import open_home
 from hub.local import READY, TAKEN
+from hub.placement import LEAVE, Place, leave, placed
+from hub.residence import settle
 from hub.server.process import serve
 
 HELD_STATUS: Final = 75
@@ -28,6 +31,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m hub.server", allow_abbrev=False)
     parser.add_argument("--ready-fd", type=int, default=None)
     parser.add_argument("--log", type=Path, default=None)
+    parser.add_argument("--placed", default="")
     options = parser.parse_args()
     ready_fd: int | None = options.ready_fd
     os.umask(0o077)
@@ -42,7 +46,9 @@ def main() -> int:
             ready_fd = None
 
     try:
-        serve(open_home(os.environ), os.environ, ready=lambda: tell(READY))
+        home = open_home(os.environ)
+        place = _place(options.placed, home)
+        serve(home, os.environ, place=place, ready=lambda: tell(READY))
     except AlreadyRunning as error:
         tell(TAKEN + error.message)
         sys.stderr.write(f"amux: {error.message}\n")
@@ -58,6 +64,12 @@ def main() -> int:
         sys.stderr.write(f"amux: {message}\n")
         return REFUSED_STATUS
     return 0
+
+
+def _place(said: str, home: Path) -> Place:
+    if said == LEAVE:
+        return leave(settle(home).text.rpartition(":")[0])
+    return Place(placed(said))
 
 
 if __name__ == "__main__":

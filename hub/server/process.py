@@ -24,6 +24,7 @@ from hub.holder import Holder, process_start
 from hub.home import agent_socket, open_passable_folder, private_socket
 from hub.identity import open_identity
 from hub.leftovers import remove_leftovers
+from hub.placement import SENTENCES, Place, Placed
 from hub.residence import settle
 from hub.server.app import VERSION, HubApp
 from hub.server.body import BodyReader
@@ -52,7 +53,18 @@ WATCH_SECONDS: Final = 10.0
 SHARED_SECONDS: Final = 2.0
 UNIX_HOSTS: Final = frozenset({"localhost", "amux"})
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  # compared with, not bound
+NOWHERE: Final = Place()
 _WANTED_FILES: Final = 65536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What a Hub is started with."""
+
+    home: Path
+    environ: Mapping[str, str]
+    settings: Settings
+    place: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +79,13 @@ class Opened:
     tls: ssl.SSLContext | None = None
 
 
-def serve(home: Path, environ: Mapping[str, str], *, ready: Callable[[], None]) -> None:
+def serve(
+    home: Path,
+    environ: Mapping[str, str],
+    *,
+    place: Place = NOWHERE,
+    ready: Callable[[], None],
+) -> None:
     """Serve this home until SIGTERM or SIGINT; `ready` is called once calls are answered.
 
     Raises HomeRefused, ConfigRefused, IdentityRefused, AlreadyRunning, and StorageFailed
@@ -81,7 +99,8 @@ def serve(home: Path, environ: Mapping[str, str], *, ready: Callable[[], None]) 
         remove_leftovers(home)
         enrol_local(home)
         with _held(home) as opened:
-            _serve(home, opened, root, environ=environ, settings=settings, ready=ready)
+            start = Start(home=home, environ=environ, settings=settings, place=place)
+            _serve(start, opened, root, ready=ready)
     finally:
         root.release()
 
@@ -99,15 +118,8 @@ def _held(home: Path) -> Iterator[int]:
         os.close(folder)
 
 
-def _serve(  # noqa: PLR0913  # the home by its name, by its folder, and what was taken of it
-    home: Path,
-    folder: int,
-    root: Root,
-    *,
-    environ: Mapping[str, str],
-    settings: Settings,
-    ready: Callable[[], None],
-) -> None:
+def _serve(start: Start, folder: int, root: Root, *, ready: Callable[[], None]) -> None:
+    settings, place = start.settings, start.place
     here = Path(f"/proc/self/fd/{folder}")
     registry = open_identity(here)
     damaged = registry.launches.load()
@@ -122,15 +134,23 @@ def _serve(  # noqa: PLR0913  # the home by its name, by its folder, and what wa
     doors: list[Opened] = []
     try:
         # The private socket comes last: whoever reaches it finds everything else in place.
-        _open_far_doors(doors, home, environ, settings)
+        _open_far_doors(doors, start)
         residence = settle(here).text
-        root.announce(_holder(home, environ, settings, doors, residence))
+        root.announce(_holder(start, doors, residence))
         path = private_socket(here)
         bound = bind_unix(path, mode=0o600)
         doors.append(Opened(Door.PRIVATE, bound, UNIX_HOSTS, path, home=residence))
 
         def begun() -> None:
-            logs.event("start", version=VERSION, pid=os.getpid(), damaged_leases=damaged)
+            logs.event(
+                "start",
+                version=VERSION,
+                pid=os.getpid(),
+                damaged_leases=damaged,
+                placed=place.placed.value,
+            )
+            if place.placed is Placed.SHARED:
+                logs.event(SENTENCES[Placed.SHARED], level=logging.WARNING)
             ready()
 
         asyncio.run(_run(service, store, doors, folder, begun))
@@ -200,12 +220,11 @@ async def _sweep(service: HubService) -> None:
             logs.event("leases over", count=ended)
 
 
-def _open_far_doors(
-    doors: list[Opened], home: Path, environ: Mapping[str, str], settings: Settings
-) -> None:
+def _open_far_doors(doors: list[Opened], start: Start) -> None:
     """Open the agents' socket, and the one for TLS where it is configured."""
-    path = agent_socket(home, environ, euid=os.geteuid())
-    if path.parent != home:
+    settings = start.settings
+    path = agent_socket(start.home, start.environ, euid=os.geteuid())
+    if path.parent != start.home:
         open_passable_folder(path.parent)
         _refuse_shared(path)
     doors.append(Opened(Door.AGENTS, bind_unix(path, mode=0o666), UNIX_HOSTS, path))
@@ -257,23 +276,19 @@ def _check_key_file(path: Path) -> None:
         raise ConfigRefused(f"hub.tls_key {path} is open to others; run: chmod o-rwx,g-w {path}")
 
 
-def _holder(
-    home: Path,
-    environ: Mapping[str, str],
-    settings: Settings,
-    doors: list[Opened],
-    residence: str,
-) -> Holder:
+def _holder(start: Start, doors: list[Opened], residence: str) -> Holder:
     return Holder(
         pid=os.getpid(),
         start=process_start(os.getpid()) or 0,
         version=VERSION,
-        socket=str(private_socket(home)),
-        agent_socket=str(agent_socket(home, environ, euid=os.geteuid())),
+        socket=str(private_socket(start.home)),
+        agent_socket=str(agent_socket(start.home, start.environ, euid=os.geteuid())),
         listen=_listening(doors),
         started_at=int(time.time()),
         home=residence,
-        settings=settings.values(),
+        placed=start.place.placed.value,
+        group=start.place.group,
+        settings=start.settings.values(),
     )
 
 

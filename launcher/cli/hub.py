@@ -19,6 +19,7 @@ from hub.enrolment import enrol_local, remote_connection
 from hub.errors import HomeRefused, HubError, Unavailable
 from hub.home import open_home
 from hub.local import HubStatus, hub_status, stop_hub
+from hub.placement import SENTENCES, placed
 from hub.secret import redact, sole_credential
 from launcher.cli.refusal import file_refusal, refusals, served_elsewhere
 
@@ -171,6 +172,7 @@ def _status_text(found: HubStatus) -> str:
             + ("." if found.answers else ", but does not answer on its socket."),
             f"socket    {holder.socket}",
             f"launches  {holder.agent_socket}",
+            f"started   {SENTENCES[placed(holder.placed)]}",
         ]
         if holder.listen:
             lines.append(f"tls       {holder.listen}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 import pytest
 
+from hub.cgroup import own_folder
 from launcher import cgroup
 from launcher.processes import MARKER, alive, find_marked
 from launcher.sessions import SessionStore, State
@@ -147,7 +148,7 @@ def test_what_a_living_guard_of_the_run_watches_over_is_left_to_it(
 def test_an_agent_is_born_into_a_group_of_its_runs_and_the_group_goes_with_it(
     started: list[AgentProcess],
 ) -> None:
-    parent = cgroup.own_folder()
+    parent = own_folder()
     started.append(process := spawn(scripted("--deaf")))
     if process.group:
         assert Path(process.group).parent == Path(parent)
