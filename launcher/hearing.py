@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from launcher.errors import LaunchError
+from launcher.foreign import held
 from launcher.witness import Asked, open_witness
 from providers.base import Mode, Tools
 
@@ -85,9 +86,13 @@ class Hearing:
 
 
 def open_hearing(attempt: Attempt, memory: Memory | None, undo: contextlib.ExitStack) -> Hearing:
-    """Listen in the run's folder, which is in place, where its agent gets MCP tools."""
+    """Listen in the run's folder, which is in place, where its agent gets MCP tools.
+
+    An agent that only prints its help starts no server, and lacks none.
+    """
     subject = attempt.subject
-    if memory is None or memory.frozen.tools is not Tools.MCP:
+    converses = held(subject.provider.converses, bool)(subject.arguments)
+    if memory is None or memory.frozen.tools is not Tools.MCP or not converses:
         return Hearing(None, waits=False)
     witness = open_witness(attempt.paths, subject.identity)
     waits = subject.provider.lists_tools_first and attempt.request.mode is Mode.STREAM

@@ -332,6 +332,11 @@ class Provider(ABC):
         del request, facts
         return named
 
+    def converses(self, arguments: tuple[str, ...]) -> bool:
+        """Say whether the agent's own arguments open a conversation; some only print (`--help`)."""
+        del arguments
+        return True
+
     @abstractmethod
     def plan(
         self,

@@ -31,6 +31,8 @@ FORK: Final = "--fork-session"
 PRINT: Final = "--print"
 SDK_URL: Final = "--sdk-url"
 END: Final = "--"
+PRINTED: Final = ("--help", "--version")
+"""Options with which Claude prints and leaves."""
 
 
 class Arity(Enum):

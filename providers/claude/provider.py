@@ -95,6 +95,10 @@ class ClaudeProvider(Provider):
         """Find the conversation of `--continue` and of a path."""
         return conversation.continued(request, argv.parse(request.arguments), named, facts)
 
+    def converses(self, arguments: tuple[str, ...]) -> bool:
+        """Say whether neither help nor the version is all that is asked for."""
+        return not argv.given(argv.parse(arguments), *argv.PRINTED)
+
     def plan(
         self,
         request: AgentRequest,

@@ -45,6 +45,7 @@ _OTHER_COMMANDS: Final = frozenset(
         *("cloud", "exec-server", "features", "help"),
     }
 )
+_PRINTED: Final = frozenset({"-h", "--help", "-V", "--version"})
 _REFUSED: Final = {
     "--remote": "amux gives the screen a server of its own",
     "-C": "choose the folder with amux's own --cwd",
@@ -94,6 +95,12 @@ class CallerArguments:
         if unnamed and self.executes and not self.last:
             return None  # a prompt of one word, or a new conversation: there is no picker
         return NativeResume(native_id="" if unnamed else plain[1], fork=plain[0] == "fork")
+
+    @property
+    def converses(self) -> bool:
+        """Say whether Codex does more than print its help or version and leave."""
+        printing = any(word.option in _PRINTED for word in self.words)
+        return not printing and not (self.executes and self.plain[1:2] == ("help",))
 
     @property
     def last(self) -> bool:

@@ -80,6 +80,10 @@ class CodexProvider(Provider):
         """Find `resume ID` or `fork ID` among the caller's arguments, also behind `exec`."""
         return read(arguments).resume
 
+    def converses(self, arguments: tuple[str, ...]) -> bool:
+        """Say whether neither help nor the version is all that is asked for."""
+        return read(arguments).converses
+
     def continued(
         self, request: AgentRequest, named: NativeResume, facts: Facts
     ) -> NativeResume | tuple[str, ...] | None:

@@ -28,6 +28,8 @@ PRINT: Final = "--print"
 APPROVE: Final = "--approve"
 NO_APPROVE: Final = "--no-approve"
 END: Final = "--"
+PRINTED: Final = ("--help", "--version", "--list-models", "--export")
+"""Options with which Pi prints or writes something and leaves."""
 
 ALIASES: Final = {
     "-p": PRINT,
@@ -39,6 +41,8 @@ ALIASES: Final = {
     "-e": "--extension",
     "-a": APPROVE,
     "-na": NO_APPROVE,
+    "-h": "--help",
+    "-v": "--version",
 }
 _VALUED: Final = (
     "--mode --provider --model --api-key --system-prompt --append-system-prompt --name --session "

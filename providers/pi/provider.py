@@ -65,6 +65,10 @@ class PiProvider(Provider):
         """Find --session, --session-id, --fork, --continue and --resume."""
         return argv.native_resume(argv.parse(arguments))
 
+    def converses(self, arguments: tuple[str, ...]) -> bool:
+        """Say whether Pi does more than print something and leave."""
+        return not argv.given(argv.parse(arguments), *argv.PRINTED)
+
     def continued(
         self, request: AgentRequest, named: NativeResume, facts: Facts
     ) -> NativeResume | tuple[str, ...] | None:

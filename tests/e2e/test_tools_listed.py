@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fixtures.hosts import running_host
-from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS
+from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS, PI_VERSIONS
 from fixtures.stages import staged
 from launcher.sessions import SessionStore
 from launcher.witness import NEVER_STARTED
@@ -59,6 +59,27 @@ def test_the_list_is_seen_before_the_first_turn_of_a_stream_and_in_print_mode(
         assert done.returncode == 0, done.stderr
         assert listed(latest(stage)) == (seen.observed, "")
         assert "memory server" not in done.stderr
+
+
+PRINTED = [(agent, version, "--version") for agent, version in AGENTS if agent == "claude"]
+PRINTED += [(agent, version, "exec --help") for agent, version in AGENTS if agent == "codex"]
+PRINTED += [("pi", version, "--help") for version in PI_VERSIONS]
+
+
+@pytest.mark.parametrize(("agent", "version", "line"), PRINTED)
+def test_an_agent_that_only_prints_is_not_said_to_lack_its_tools(
+    tmp_path: Path, shared_host: Host, agent: str, version: str, line: str
+) -> None:
+    with staged(tmp_path, shared_host, agent, version) as stage:
+        options = ("--executable", str(stage.executable), "--", *line.split())
+        done, turn = stage.amux("launch", agent, *options)
+        assert (done.returncode, turn) == (0, None), done.stderr
+        assert version in done.stdout or "usage:" in (done.stdout + done.stderr).lower()
+        record = latest(stage)
+        assert record.binding == "global"
+        assert record.seen == ()
+        assert NEVER_STARTED not in record.warnings
+        assert NEVER_STARTED not in done.stderr
 
 
 def test_the_sidecars_agent_is_heard_too(tmp_path: Path, shared_host: Host) -> None:

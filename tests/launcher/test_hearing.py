@@ -155,6 +155,16 @@ def test_a_pass_through_that_ends_at_once_has_its_list_in_the_record(
     assert SessionStore(scripted.home).load(run.report.session).warnings == ()
 
 
+def test_an_agent_that_only_prints_its_version_lacks_no_tools(
+    scripted: Host, ask: Callable[..., LaunchRequest]
+) -> None:
+    request = ask("listing", mode=Mode.PASSTHROUGH, arguments=("--version",))
+    with launch(request, scripted) as run:
+        assert run.wait(DEADLINE) is not None
+    assert seen(scripted, run) == {}
+    assert SessionStore(scripted.home).load(run.report.session).warnings == ()
+
+
 def test_where_a_run_can_hold_no_socket_nothing_is_said_of_its_tools(
     scripted: Host, ask: Callable[..., LaunchRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
