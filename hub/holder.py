@@ -41,6 +41,11 @@ class Holder:
     group: str = ""
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
 
+    @property
+    def on_demand(self) -> bool:
+        """Say whether a launch started it, rather than a person or a service manager."""
+        return self.placed not in {"", "socket"}
+
     def as_json(self) -> dict[str, object]:
         """Return what the lock file holds."""
         return {

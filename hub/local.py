@@ -24,6 +24,7 @@ from hub.errors import HomeRefused, NotStarted
 from hub.holder import Holder, process_start, read_holder
 from hub.home import PRIVATE_FILE, open_private_folder, private_socket
 from hub.placement import LEAVE, Placed, find_manager, remove
+from hub.stopmark import STOPPED, is_marked, set_mark
 from hub.unixsocket import connect
 
 if TYPE_CHECKING:
@@ -117,12 +118,17 @@ def answers(home: Path) -> bool:
 
 
 def ensure_running(
-    home: Path, environ: Mapping[str, str], *, seconds: float = START_SECONDS
+    home: Path,
+    environ: Mapping[str, str],
+    *,
+    seconds: float = START_SECONDS,
+    unasked: bool = False,
 ) -> Started:
     """Start the local Hub unless one answers; of many at once one starts it, all wait for it.
 
-    `home` is the value of `open_home`. Raises NotStarted with what has to be mended, also
-    when called inside a run of amux: a Hub there would end with it.
+    `home` is the value of `open_home`; `unasked` starts none where it was stopped on purpose.
+    Raises NotStarted with what has to be mended, also when called inside a run of amux: a Hub
+    there would end with it.
     """
     if answers(home):
         return Started(read_holder(home), fresh=False)
@@ -137,7 +143,9 @@ def ensure_running(
     with _starting(home, deadline):
         if answers(home):
             return Started(read_holder(home), fresh=False)
-        outcome = _start(home, environ, deadline)
+        if unasked and is_marked(home):
+            raise NotStarted(STOPPED)
+        outcome = _start(home, environ, deadline, unasked=unasked)
         if outcome.startswith(TAKEN):
             _wait_for_socket(home, deadline, outcome.removeprefix(TAKEN))
             return Started(read_holder(home), fresh=False)
@@ -149,8 +157,10 @@ def ensure_running(
 def stop_hub(home: Path, *, seconds: float = STOP_SECONDS) -> bool:
     """Ask the running Hub to stop and wait until it has; False when none runs.
 
-    Raises NotStarted when it does not stop in time, or belongs to another account.
+    No launch that still runs starts it again, until somebody starts one. Raises
+    NotStarted when it does not stop in time, or belongs to another account.
     """
+    set_mark(home)
     holder = read_holder(home)
     if holder is None:
         return False
@@ -204,12 +214,12 @@ def _starting(home: Path, deadline: float) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _start(home: Path, environ: Mapping[str, str], deadline: float) -> str:
+def _start(home: Path, environ: Mapping[str, str], deadline: float, *, unasked: bool) -> str:
     """Fork a Hub away and return what it says about its start."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     log = _open_log(home)
     program = [sys.executable, "-P", "-m", "hub.server", "--ready-fd", str(write_end)]
-    program += ["--log", str(log_path(home)), "--placed"]
+    program += ["--log", str(log_path(home)), *(["--unasked"] if unasked else []), "--placed"]
     variables = _environment(home, environ)
     manager = find_manager(environ)
     if manager is None:

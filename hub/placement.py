@@ -42,11 +42,6 @@ class Placed(StrEnum):
     TOP = "top"
     SHARED = "shared"
 
-    @property
-    def on_demand(self) -> bool:
-        """Say whether a launch started it."""
-        return self not in {Placed.HAND, Placed.SOCKET}
-
 
 SENTENCES: Final = {
     Placed.HAND: "by hand, or by a service manager",
@@ -56,7 +51,8 @@ SENTENCES: Final = {
     Placed.TOP: "on demand, in the top control group, as the launch that started it",
     Placed.SHARED: (
         "on demand, in the control group of the launch that started it, which cannot be left here: "
-        "what ends that group ends the Hub too, until the next launch"
+        "what ends that group ends the Hub too, and a launch that runs, or the next one, starts it "
+        "again"
     ),
 }
 

@@ -44,6 +44,7 @@ from launcher.foreign import held
 from launcher.furnishing import furnish
 from launcher.handed import remarks
 from launcher.hearing import open_hearing
+from launcher.hubkeeper import HUBS
 from launcher.hublink import ends_with_us, hub_client
 from launcher.leases import LEASES
 from launcher.lines import LineChannel
@@ -178,6 +179,8 @@ def _carry(
     if isinstance(bound, Lease) and bound.token is not None:
         warn = functools.partial(_warn, notices)
         LEASES.keep(bound, functools.partial(hub_client, attempt.host), warn)
+        if attempt.request.start_hub and memory is not None and memory.local:
+            HUBS.keep(bound.launch, attempt.host, warn)
     finish = _follow(conversation, hearing, record.id, sessions, notices=notices, refused=refused)
     own = (process, *((server.process,) if server is not None else ()))
     undo.callback(LOOKOUT.keep(Servers(own, functools.partial(_warn, notices)).look))
@@ -423,6 +426,7 @@ def _channel(process: AgentProcess, framing: Framing, mode: Mode) -> LineChannel
 
 def _end_lease(host: Host, launch_id: str) -> None:
     """End the run's credential; a Hub that is away forgets it when the lease is over."""
+    HUBS.let_go(launch_id)
     LEASES.let_go(launch_id)
     with contextlib.suppress(HubError), hub_client(host) as hub:
         hub.end_launch(launch_id)

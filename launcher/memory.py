@@ -56,6 +56,11 @@ class Memory:
     files: tuple[PlannedFile, ...]
     variables: MemoryVariables
 
+    @property
+    def local(self) -> bool:
+        """Say whether the Hub that gave the credential is this home's own."""
+        return self.connection is not None and not self.connection.remote
+
 
 def bind(subject: Subject, request: LaunchRequest, host: Host, *, launch: str) -> Lease | Unbound:
     """Resolve the binding: from the Hub for a fresh session, from the record for a resumed one."""

@@ -2,7 +2,8 @@
 
 With `--ready-fd` the outcome of the start goes to that descriptor: `ready`, or one
 sentence that says what has to be mended. `--placed` says how it was started, as in
-`hub.placement`, or to leave the control group of who started it.
+`hub.placement`, or to leave the control group of who started it. `--unasked` is for one that is
+started again because it had ended: it does not start where the Hub was stopped on purpose.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("--ready-fd", type=int, default=None)
     parser.add_argument("--log", type=Path, default=None)
     parser.add_argument("--placed", default="")
+    parser.add_argument("--unasked", action="store_true")
     options = parser.parse_args()
     ready_fd: int | None = options.ready_fd
     os.umask(0o077)
@@ -47,8 +49,8 @@ def main() -> int:
 
     try:
         home = open_home(os.environ)
-        place = _place(options.placed, home)
-        serve(home, os.environ, place=place, ready=lambda: tell(READY))
+        place, unasked = _place(options.placed, home), options.unasked
+        serve(home, os.environ, place=place, unasked=unasked, ready=lambda: tell(READY))
     except AlreadyRunning as error:
         tell(TAKEN + error.message)
         sys.stderr.write(f"amux: {error.message}\n")

@@ -33,6 +33,7 @@ from hub.server.root import claim
 from hub.server.sockets import bind_tcp, bind_unix
 from hub.server.turns import Shares, Workers
 from hub.service import Door, HubService
+from hub.stopmark import STOPPED, clear_mark, is_marked
 from hub.store import MemoryStore
 from hub.unixsocket import connect
 
@@ -65,6 +66,7 @@ class Start:
     environ: Mapping[str, str]
     settings: Settings
     place: Place
+    unasked: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,14 @@ def serve(
     environ: Mapping[str, str],
     *,
     place: Place = NOWHERE,
+    unasked: bool = False,
     ready: Callable[[], None],
 ) -> None:
     """Serve this home until SIGTERM or SIGINT; `ready` is called once calls are answered.
 
-    Raises HomeRefused, ConfigRefused, IdentityRefused, AlreadyRunning, and StorageFailed
-    for a file system that cannot be relied on, before that.
+    `unasked` serves no home whose Hub was stopped on purpose. Raises HomeRefused,
+    ConfigRefused, IdentityRefused, AlreadyRunning, and StorageFailed for a file system that cannot
+    be relied on, before that.
     """
     root = claim(home)
     try:
@@ -99,7 +103,9 @@ def serve(
         remove_leftovers(home)
         enrol_local(home)
         with _held(home) as opened:
-            start = Start(home=home, environ=environ, settings=settings, place=place)
+            start = Start(
+                home=home, environ=environ, settings=settings, place=place, unasked=unasked
+            )
             _serve(start, opened, root, ready=ready)
     finally:
         root.release()
@@ -136,7 +142,11 @@ def _serve(start: Start, folder: int, root: Root, *, ready: Callable[[], None]) 
         # The private socket comes last: whoever reaches it finds everything else in place.
         _open_far_doors(doors, start)
         residence = settle(here).text
+        if not start.unasked:
+            clear_mark(here)
         root.announce(_holder(start, doors, residence))
+        if start.unasked and is_marked(here):
+            raise HomeRefused(STOPPED)
         path = private_socket(here)
         bound = bind_unix(path, mode=0o600)
         doors.append(Opened(Door.PRIVATE, bound, UNIX_HOSTS, path, home=residence))
@@ -148,6 +158,7 @@ def _serve(start: Start, folder: int, root: Root, *, ready: Callable[[], None]) 
                 pid=os.getpid(),
                 damaged_leases=damaged,
                 placed=place.placed.value,
+                unasked=start.unasked,
             )
             if place.placed is Placed.SHARED:
                 logs.event(SENTENCES[Placed.SHARED], level=logging.WARNING)
