@@ -20,6 +20,7 @@ import termios
 import threading
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from launcher import job
 from launcher.relay import CHUNK, LAST_OUTPUT, REST_BYTES, relay_terminal
 from launcher.spawn import STDIO_SHARED, ExitStatus, Stdio
 from launcher.stdio import write_all
@@ -71,8 +72,9 @@ class Foreground:
         if process.request.stdio is Stdio.PTY:
             return relay_terminal(process)
         if process.request.stdio is Stdio.PIPES:
-            return relay_pipes(process, driving)
-        process.on_stopped(lambda _: os.kill(os.getpid(), signal.SIGTSTP))
+            with job.shared_with(process):
+                return relay_pipes(process, driving)
+        process.on_stopped(lambda _: job.stop())
         status = process.wait() or LOST
         # A killed agent had no chance to leave raw mode itself.
         self._terminal.take_back(modes=status.signal is not None)
@@ -172,7 +174,7 @@ def _feed(process: AgentProcess, typed: Callable[[bytes], bytes]) -> None:
     chunk = b"-"
     while chunk:
         try:
-            chunk = os.read(0, CHUNK)
+            chunk = job.read_keys(CHUNK)
         except OSError:  # a stdin that is closed has nothing more to say
             chunk = b""
         view = memoryview(typed(chunk))

@@ -16,6 +16,7 @@ import tty
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from launcher import job
 from launcher.stdio import write_all
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ REST_BYTES: Final = 1024 * 1024
 """At most this much is copied after the agent's end: the most that a pipe can hold."""
 LAST_OUTPUT: Final = 0.2
 """Seconds without output after the agent's end, before a PTY that is still open is left."""
-LOOK_AGAIN: Final = 0.2
-"""Seconds between two looks of a job in the background: nobody tells it that it is in front."""
 
 
 def window_size(descriptor: int = 0) -> tuple[int, int]:
@@ -126,7 +125,7 @@ class _TerminalRelay:
     def _relay_until_stopped_or_ended(self) -> None:
         """Relay, and come back too where the job was put to the front or the background."""
         typing = self._front or not self._screen
-        pause = LOOK_AGAIN if self._screen and not self._front else None
+        pause = job.LOOK_AGAIN if self._screen and not self._front else None
         while self._process.status is None and not self._stopped:
             inputs = [self._master, self._wake, *([0] if typing and self._keys_open else [])]
             ready, _, _ = select.select(inputs, [], [], pause)
@@ -163,6 +162,6 @@ class _TerminalRelay:
     def _suspend(self) -> None:
         """Stop like the agent did; go on with it when the caller's shell says so."""
         self._stopped = False
-        os.kill(os.getpid(), signal.SIGTSTP)
+        job.stop()
         self.resize()
         self._process.resume()

@@ -48,7 +48,7 @@ else:
 # Milliseconds.
 SUPERVISOR_LOST_GRACE = 2_000
 """Between TERM and KILL for an agent whose supervisor is gone."""
-SIGKILL, SIGTERM, SIGCONT, SIGTSTP = 9, 15, 18, 20
+SIGKILL, SIGTERM, SIGCONT = 9, 15, 18
 ASK = int(signal.SIGRTMIN) + 5
 """Asks guard and shim to end the run: nobody else's signal, so TERM and HUP may stay ignored."""
 LADDER = (SIGTERM, SIGKILL, SIGKILL)
@@ -233,8 +233,7 @@ class Shim:
             time.sleep(RETRY / 1000)
             agent = look(self.agent)
             if agent is not None and agent.state == b"T":
-                self._tell(f"stopped {number}")
-                os.kill(os.getpid(), SIGTSTP)
+                self._tell(f"stopped {number}")  # the caller stops the job, and us with it
 
     def _report(self, survivors: int) -> int:
         status = self.status if self.status is not None else 0
