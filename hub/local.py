@@ -25,7 +25,7 @@ from hub.holder import Holder, process_start, read_holder
 from hub.home import PRIVATE_FILE, open_private_folder, private_socket
 from hub.placement import LEAVE, Placed, find_manager, remove
 from hub.stopmark import STOPPED, is_marked, set_mark
-from hub.unixsocket import connect
+from hub.unixsocket import connect, is_listened_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,11 +58,12 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubStatus:
-    """What is known of this home's Hub from outside."""
+    """What is known of this home's Hub from outside; `activated`: a service manager listens."""
 
     holder: Holder | None
     answers: bool
     log: Path
+    activated: bool
     configured: Mapping[str, SettingValue]
 
     @property
@@ -90,6 +91,7 @@ class HubStatus:
             "answers": self.answers,
             "hub": None if self.holder is None else self.holder.as_json(),
             "log": str(self.log),
+            "activated": self.activated,
             "settings": {
                 key: {"running": running, "configured": configured}
                 for key, (running, configured) in self.settings().items()
@@ -105,6 +107,7 @@ def hub_status(home: Path) -> HubStatus:
         holder=holder,
         answers=holder is not None and answers(home),
         log=log_path(home),
+        activated=is_listened_at(private_socket(home)),
         configured=config.load(home).values(),
     )
 
@@ -145,6 +148,8 @@ def ensure_running(
             return Started(read_holder(home), fresh=False)
         if unasked and is_marked(home):
             raise NotStarted(STOPPED)
+        if _await_activated(home, deadline):
+            return Started(read_holder(home), fresh=False)
         outcome = _start(home, environ, deadline, unasked=unasked)
         if outcome.startswith(TAKEN):
             _wait_for_socket(home, deadline, outcome.removeprefix(TAKEN))
@@ -162,8 +167,11 @@ def stop_hub(home: Path, *, seconds: float = STOP_SECONDS) -> bool:
     """
     set_mark(home)
     holder = read_holder(home)
-    if holder is None:
-        return False
+    return holder is not None and end_hub(holder, seconds=seconds)
+
+
+def end_hub(holder: Holder, *, seconds: float) -> bool:
+    """Ask this Hub to stop and wait until it has; False when it has gone. Raises NotStarted."""
     try:
         descriptor = os.pidfd_open(holder.pid)
     except ProcessLookupError:
@@ -283,6 +291,24 @@ def _open_log(home: Path) -> int:
         return os.open(path, flags, PRIVATE_FILE)
     except OSError as error:
         raise HomeRefused(f"cannot open {path}: {error.strerror}") from error
+
+
+def _await_activated(home: Path, deadline: float) -> bool:
+    """Wait for the Hub that a service manager starts at a call; False where none listens.
+
+    The manager was called when it was looked whether a Hub answers. A second Hub would take its
+    place from it.
+    """
+    while is_listened_at(private_socket(home)):
+        if read_holder(home) is not None and answers(home):
+            return True
+        if time.monotonic() >= deadline:
+            raise NotStarted(
+                f"a service manager listens at {private_socket(home)}, and the Hub that it should "
+                "start does not answer; see: systemctl --user status 'amux-hub-*'"
+            )
+        time.sleep(_POLL_SECONDS)
+    return False
 
 
 def _wait_for_socket(home: Path, deadline: float, reason: str) -> None:

@@ -19,9 +19,10 @@ from hub import logs
 from hub.errors import AlreadyRunning, HubError
 from hub.home import open_home
 from hub.local import READY, TAKEN
-from hub.placement import LEAVE, Place, leave, placed
+from hub.placement import LEAVE, Place, Placed, leave, placed
 from hub.residence import settle
-from hub.server.process import serve
+from hub.server.activation import take_handed
+from hub.server.process import Start, serve
 
 HELD_STATUS: Final = 75
 REFUSED_STATUS: Final = 78
@@ -49,8 +50,12 @@ def main() -> int:
 
     try:
         home = open_home(os.environ)
-        place, unasked = _place(options.placed, home), options.unasked
-        serve(home, os.environ, place=place, unasked=unasked, ready=lambda: tell(READY))
+        handed = take_handed(os.environ)
+        place = Place(Placed.SOCKET) if handed else _place(options.placed, home)
+        start = Start(
+            home=home, environ=os.environ, place=place, unasked=options.unasked, handed=handed
+        )
+        serve(start, ready=lambda: tell(READY))
     except AlreadyRunning as error:
         tell(TAKEN + error.message)
         sys.stderr.write(f"amux: {error.message}\n")

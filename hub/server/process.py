@@ -8,7 +8,6 @@ import logging
 import os
 import resource
 import signal
-import stat
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,32 +17,33 @@ from typing import TYPE_CHECKING, Final
 
 from hub import config, logs, mounts
 from hub.enrolment import enrol_local
-from hub.errors import ConfigRefused, HomeRefused
+from hub.errors import AlreadyRunning, HomeRefused
 from hub.guard import Guarding
-from hub.holder import Holder, process_start
-from hub.home import agent_socket, open_passable_folder, private_socket
+from hub.holder import Holder, process_start, read_holder
+from hub.home import agent_socket, private_socket
 from hub.identity import open_identity
 from hub.leftovers import remove_leftovers
+from hub.local import STOP_SECONDS, end_hub
 from hub.placement import SENTENCES, Place, Placed
 from hub.residence import settle
+from hub.server.activation import check_handed
 from hub.server.app import VERSION, HubApp
 from hub.server.body import BodyReader
-from hub.server.listener import Listener, tls_context
+from hub.server.doors import close_doors, listening, open_far_doors, private_door, refuse_managed
+from hub.server.listener import Listener
 from hub.server.root import claim
-from hub.server.sockets import bind_tcp, bind_unix
 from hub.server.turns import Shares, Workers
-from hub.service import Door, HubService
+from hub.service import HubService
 from hub.stopmark import STOPPED, clear_mark, is_marked
 from hub.store import MemoryStore
-from hub.unixsocket import connect
 
 if TYPE_CHECKING:
     import socket
-    import ssl
     from collections.abc import Callable, Iterator, Mapping
 
     from hub.config import Settings
     from hub.guard import Finding
+    from hub.server.doors import Opened
     from hub.server.root import Root
 
 THREADS: Final = 24
@@ -51,51 +51,35 @@ THREADS: Final = 24
 SWITCH_SECONDS: Final = 0.0005
 SWEEP_SECONDS: Final = 600.0
 WATCH_SECONDS: Final = 10.0
-SHARED_SECONDS: Final = 2.0
-UNIX_HOSTS: Final = frozenset({"localhost", "amux"})
-_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  # compared with, not bound
-NOWHERE: Final = Place()
 _WANTED_FILES: Final = 65536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What a Hub is started with."""
+    """What a Hub is started with: also where it lives, and a socket that it was handed.
+
+    One that starts `unasked` serves no home whose Hub was stopped on purpose.
+    """
 
     home: Path
     environ: Mapping[str, str]
-    settings: Settings
     place: Place
-    unasked: bool
+    unasked: bool = False
+    handed: socket.socket | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A bound socket with the application behind it."""
+def serve(start: Start, *, ready: Callable[[], None]) -> None:
+    """Serve a home until SIGTERM or SIGINT; `ready` is called once calls are answered.
 
-    door: Door
-    bound: socket.socket
-    hosts: frozenset[str]
-    path: Path | None = None
-    home: str | None = None
-    tls: ssl.SSLContext | None = None
-
-
-def serve(
-    home: Path,
-    environ: Mapping[str, str],
-    *,
-    place: Place = NOWHERE,
-    unasked: bool = False,
-    ready: Callable[[], None],
-) -> None:
-    """Serve this home until SIGTERM or SIGINT; `ready` is called once calls are answered.
-
-    `unasked` serves no home whose Hub was stopped on purpose. Raises HomeRefused,
-    ConfigRefused, IdentityRefused, AlreadyRunning, and StorageFailed for a file system that cannot
-    be relied on, before that.
+    Raises HomeRefused, ConfigRefused, IdentityRefused, AlreadyRunning, and StorageFailed
+    for a file system that cannot be relied on, before that.
     """
-    root = claim(home)
+    home = start.home
+    if start.handed is not None:
+        check_handed(start.handed, private_socket(home))
+    else:
+        refuse_managed(private_socket(home))
+    root = _claim(start)
     try:
         settings = config.load(home)
         for folder in (home, home / "memory"):
@@ -103,12 +87,21 @@ def serve(
         remove_leftovers(home)
         enrol_local(home)
         with _held(home) as opened:
-            start = Start(
-                home=home, environ=environ, settings=settings, place=place, unasked=unasked
-            )
-            _serve(start, opened, root, ready=ready)
+            _serve(start, opened, root, settings=settings, ready=ready)
     finally:
         root.release()
+
+
+def _claim(start: Start) -> Root:
+    """Take the root; a Hub that a launch started gives way to the service manager's."""
+    try:
+        return claim(start.home)
+    except AlreadyRunning:
+        holder = read_holder(start.home)
+        if start.handed is None or holder is None or not holder.on_demand:
+            raise
+        end_hub(holder, seconds=STOP_SECONDS)
+        return claim(start.home)
 
 
 @contextlib.contextmanager
@@ -124,8 +117,10 @@ def _held(home: Path) -> Iterator[int]:
         os.close(folder)
 
 
-def _serve(start: Start, folder: int, root: Root, *, ready: Callable[[], None]) -> None:
-    settings, place = start.settings, start.place
+def _serve(
+    start: Start, folder: int, root: Root, *, settings: Settings, ready: Callable[[], None]
+) -> None:
+    place = start.place
     here = Path(f"/proc/self/fd/{folder}")
     registry = open_identity(here)
     damaged = registry.launches.load()
@@ -140,16 +135,14 @@ def _serve(start: Start, folder: int, root: Root, *, ready: Callable[[], None]) 
     doors: list[Opened] = []
     try:
         # The private socket comes last: whoever reaches it finds everything else in place.
-        _open_far_doors(doors, start)
+        open_far_doors(doors, start.home, start.environ, settings)
         residence = settle(here).text
         if not start.unasked:
             clear_mark(here)
-        root.announce(_holder(start, doors, residence))
+        root.announce(_holder(start, settings, doors, residence))
         if start.unasked and is_marked(here):
             raise HomeRefused(STOPPED)
-        path = private_socket(here)
-        bound = bind_unix(path, mode=0o600)
-        doors.append(Opened(Door.PRIVATE, bound, UNIX_HOSTS, path, home=residence))
+        doors.append(private_door(start.handed, private_socket(here), residence))
 
         def begun() -> None:
             logs.event(
@@ -167,7 +160,7 @@ def _serve(start: Start, folder: int, root: Root, *, ready: Callable[[], None]) 
         asyncio.run(_run(service, store, doors, folder, begun))
         logs.event("stop", pid=os.getpid())
     finally:
-        _close_doors(doors)
+        close_doors(doors)
 
 
 async def _run(
@@ -231,85 +224,20 @@ async def _sweep(service: HubService) -> None:
             logs.event("leases over", count=ended)
 
 
-def _open_far_doors(doors: list[Opened], start: Start) -> None:
-    """Open the agents' socket, and the one for TLS where it is configured."""
-    settings = start.settings
-    path = agent_socket(start.home, start.environ, euid=os.geteuid())
-    if path.parent != start.home:
-        open_passable_folder(path.parent)
-        _refuse_shared(path)
-    doors.append(Opened(Door.AGENTS, bind_unix(path, mode=0o666), UNIX_HOSTS, path))
-    if settings.hub_listen:
-        host, port = _listen(settings)
-        tls = tls_context(settings.hub_tls_cert, settings.hub_tls_key)
-        hosts = frozenset(name.lower() for name in (*settings.hub_names, host))
-        bound = bind_tcp(host, port)
-        doors.append(Opened(Door.TLS, bound, hosts - _ANY_ADDRESS, tls=tls))
-
-
-def _refuse_shared(path: Path) -> None:
-    """Refuse to take the place of a living Hub, which has the same AMUX_RUNS."""
-    with contextlib.suppress(OSError):
-        connect(path, seconds=SHARED_SECONDS).close()
-        raise HomeRefused(
-            f"the Hub of another home answers at {path}; "
-            "set AMUX_RUNS to a folder of this home's own"
-        )
-
-
-def _close_doors(doors: list[Opened]) -> None:
-    for opened in doors:
-        opened.bound.close()
-        if opened.path is not None:
-            with contextlib.suppress(OSError):
-                opened.path.unlink()
-
-
-def _listen(settings: Settings) -> tuple[str, int]:
-    """Return host and port of `hub.listen`. Raises ConfigRefused."""
-    host, port = config.parse_listen(settings.hub_listen)
-    if not settings.hub_tls_cert or not settings.hub_tls_key:
-        raise ConfigRefused(
-            "hub.listen needs hub.tls_cert and hub.tls_key: plain HTTP is never served"
-        )
-    if host in _ANY_ADDRESS and not settings.hub_names:
-        raise ConfigRefused("hub.listen names no host, so set hub.names to what clients call it")
-    _check_key_file(Path(settings.hub_tls_key))
-    return host, port
-
-
-def _check_key_file(path: Path) -> None:
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise ConfigRefused(f"cannot look at hub.tls_key {path}: {error.strerror}") from error
-    if mode & (stat.S_IRWXO | stat.S_IWGRP):
-        raise ConfigRefused(f"hub.tls_key {path} is open to others; run: chmod o-rwx,g-w {path}")
-
-
-def _holder(start: Start, doors: list[Opened], residence: str) -> Holder:
+def _holder(start: Start, settings: Settings, doors: list[Opened], residence: str) -> Holder:
     return Holder(
         pid=os.getpid(),
         start=process_start(os.getpid()) or 0,
         version=VERSION,
         socket=str(private_socket(start.home)),
         agent_socket=str(agent_socket(start.home, start.environ, euid=os.geteuid())),
-        listen=_listening(doors),
+        listen=listening(doors),
         started_at=int(time.time()),
         home=residence,
         placed=start.place.placed.value,
         group=start.place.group,
-        settings=start.settings.values(),
+        settings=settings.values(),
     )
-
-
-def _listening(doors: list[Opened]) -> str:
-    """Return the TLS socket's address as bound, also when the port was left to the kernel."""
-    for opened in doors:
-        if opened.door is Door.TLS:
-            host, port = opened.bound.getsockname()[:2]
-            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return ""
 
 
 def _guarding(settings: Settings) -> Guarding:

@@ -17,11 +17,14 @@ from hub.enrolment import connect as enrol
 from hub.enrolment import disconnect as leave
 from hub.enrolment import enrol_local, remote_connection
 from hub.errors import HomeRefused, HubError, Unavailable
-from hub.home import open_home
+from hub.home import open_home, private_socket
 from hub.local import HubStatus, hub_status, stop_hub
 from hub.placement import SENTENCES, placed
 from hub.secret import redact, sole_credential
-from launcher.cli.refusal import file_refusal, refusals, served_elsewhere
+from hub.unit import unit_name
+from hub.unixsocket import is_listened_at
+from launcher.cli.hubunit import command as install_unit
+from launcher.cli.refusal import file_refusal, refusals, served_elsewhere, warn
 
 NOT_RUNNING: Final = 3
 REFUSED_STATUS: Final = 78
@@ -31,6 +34,9 @@ REFUSED_STATUS: Final = 78
 @click.group()
 def command() -> None:
     """Serve, inspect and stop the Hub; connect to a remote one."""
+
+
+command.add_command(install_unit)
 
 
 @command.command()
@@ -77,8 +83,12 @@ def status(ctx: click.Context, *, as_json: bool) -> None:
 def stop() -> None:
     """Stop the Hub; writes in flight finish first."""
     with refusals():
-        stopped = stop_hub(open_home(os.environ))
+        home = open_home(os.environ)
+        stopped = stop_hub(home)
     click.echo("The Hub has stopped." if stopped else "No Hub runs.")
+    if is_listened_at(private_socket(home)):
+        unit = f"{unit_name(home)}.socket"
+        warn(f"a call starts it again, until you run: systemctl --user stop {unit}")
 
 
 @command.command()
@@ -164,7 +174,8 @@ def _remote_status(connection: Connection, *, as_json: bool) -> int:
 
 def _status_text(found: HubStatus) -> str:
     if found.holder is None:
-        lines = ["The Hub does not run; amux launch starts it, or run: amux hub serve"]
+        begin = "its socket unit starts it" if found.activated else "amux launch starts it"
+        lines = [f"The Hub does not run; {begin}, or run: amux hub serve"]
     else:
         holder = found.holder
         lines = [
