@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from launcher.host import Host
+
+
+def pytest_configure() -> None:
+    """Take the signals that nohup or a shell's background job has made processes ignore.
+
+    What the tests start would inherit that, and amux keeps it on purpose.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture
