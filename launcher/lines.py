@@ -14,6 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from launcher.errors import AgentFailed, ChannelError, DeadlinePassed
+from launcher.moment import Lent
 from providers.errors import Silence
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ NOISE_KEPT: Final = 200
 """Characters kept of one line of noise."""
 WRITE_SLICE: Final = 0.2
 """Seconds to wait at once for a full pipe to take more."""
+ROOM_SLICE: Final = 0.2
+"""Seconds to wait at once for somebody to receive, before a look at whether the run is over."""
 ENDING_GRACE: Final = 1.0
 """Seconds given to a process whose stdout ended, so that its stderr is complete in the error."""
 
@@ -52,21 +55,18 @@ class RunOver:
     def __init__(self) -> None:
         self.told = False
         self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._lock = threading.Lock()
+        self._use = Lent(lambda: os.close(self.descriptor))
 
     def tell(self) -> None:
         """Say that it is."""
-        with self._lock:
-            self.told = True
-            if self.descriptor >= 0:
+        self.told = True
+        with self._use.use() as there:
+            if there:
                 os.eventfd_write(self.descriptor, 1)
 
     def close(self) -> None:
         """Let go of the descriptor."""
-        with self._lock:
-            descriptor, self.descriptor = self.descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        self._use.close()
 
 
 class LineChannel:
@@ -90,7 +90,8 @@ class LineChannel:
             target=self._read, name=f"amux-channel-{process.pid}", daemon=True
         )
         self._thread.start()
-        process.on_end(lambda _: self._run_ended())
+        # Lets the reader go, without a lock that a signal handler's thread may hold.
+        process.on_end(lambda _: self._over.tell())
 
     @property
     def noise(self) -> tuple[str, ...]:
@@ -122,7 +123,7 @@ class LineChannel:
     def _put(self, message: Any, size: int) -> None:  # noqa: ANN401  # str or object by kind
         with self._changed:
             while self._queued > QUEUE_LIMIT and self._ended is None and not self._over.told:
-                self._changed.wait()
+                self._changed.wait(ROOM_SLICE)
             self._queue.append((message, size))
             self._queued += size
             self._changed.notify_all()
@@ -233,12 +234,6 @@ class LineChannel:
                 yield chunk
             elif self._over.told:
                 return
-
-    def _run_ended(self) -> None:
-        """Let the reader go: nobody has to receive what it waits to hand over."""
-        self._over.tell()
-        with self._changed:
-            self._changed.notify_all()
 
     def _accept_last(self, line: bytes) -> None:
         self._accept(line)

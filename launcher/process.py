@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 from launcher import cgroup
 from launcher.errors import AgentFailed, AgentNotFound, IsolationRefused, LaunchError
-from launcher.processes import end_left, end_marked, start_time
+from launcher.moment import Lent, Moment
+from launcher.processes import ProcessKey, end_left, end_marked, kill, start_time
 from launcher.stdio import Stdio, write_all
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from launcher.spawn import SpawnRequest
     from launcher.stdio import Ends
@@ -68,7 +69,7 @@ class ExitStatus:
 
 
 class AgentProcess:
-    """A running agent. Every method may be called from any thread."""
+    """A running agent. Every method may be called from any thread, and from a signal handler."""
 
     def __init__(
         self,
@@ -83,32 +84,28 @@ class AgentProcess:
         """The folder of the run's control group; empty where it has none."""
         self.stdin = ends.our_stdin
         self.stdout = ends.our_stdout
-        self.terminal = ends.terminal
-        """The supervisor's side of the PTY, a descriptor; None without one."""
         self.pid = 0
         self.start_time = 0
         self.shim_pid = guard.pid
         self.shim_start_time = start_time(guard.pid)
         self._guard = guard
         self._control = control
-        # Taken in signal handlers too, which may interrupt their own thread.
-        self._control_lock = threading.RLock()
-        self._stdin_lock = threading.RLock()
+        self._control_use = Lent(control.close)
+        self._stdin_use = Lent(self._let_go_of_stdin)
+        self._terminal = ends.terminal
+        self._terminal_use = Lent(self._let_go_of_terminal)
         self._stderr = ends.our_stderr
-        self._tail: deque[bytes] = deque()
-        self._tail_size = 0
-        self._tail_lock = threading.Lock()
-        self._started = threading.Event()
-        self._ended = threading.Event()
+        self._tail = b""
+        self._started = Moment()
+        self._ended = Moment()
         self._failure = ""
         self._status: ExitStatus | None = None
-        self._callbacks: list[Callable[[ExitStatus], None]] = []
+        self._callbacks: deque[Callable[[ExitStatus], None]] = deque()
         self._stopped_callback: Callable[[int], None] | None = None
-        self._stopped_early = 0
+        self._stopped: deque[int] = deque()
         self._ending: ExitStatus | None = None
         self._left: int | None = None
         self._heard = 0.0
-        self._lock = threading.Lock()
         self._thread = threading.Thread(
             target=self._watch, name=f"amux-watch-{guard.pid}", daemon=True
         )
@@ -122,9 +119,18 @@ class AgentProcess:
 
     def stderr_tail(self) -> str:
         """Return the last STDERR_TAIL bytes of the agent's stderr, as text."""
-        with self._tail_lock:
-            data = b"".join(self._tail)
-        return data[-STDERR_TAIL:].decode("utf-8", "replace")
+        return self._tail.decode("utf-8", "replace")
+
+    @property
+    def terminal(self) -> int | None:
+        """Return the supervisor's side of the PTY, a descriptor; None without one."""
+        return None if self._terminal_use.over else self._terminal
+
+    @contextlib.contextmanager
+    def lend_terminal(self) -> Iterator[int | None]:
+        """Keep the supervisor's side of the PTY open for the length of the block."""
+        with self._terminal_use.use():
+            yield self.terminal
 
     def wait(self, deadline: float | None = None) -> ExitStatus | None:
         """Wait at most `deadline` seconds until the agent and its descendants are gone."""
@@ -133,19 +139,19 @@ class AgentProcess:
 
     def on_end(self, callback: Callable[[ExitStatus], None]) -> None:
         """Call back once when the agent has ended, at once if it already has."""
-        with self._lock:
-            if self._status is None:
-                self._callbacks.append(callback)
-                return
+        self._callbacks.append(callback)
+        if self._status is None:
+            return
+        try:
+            self._callbacks.remove(callback)
+        except ValueError:
+            return  # the watching thread has it
         callback(self._status)
 
     def on_stopped(self, callback: Callable[[int], None]) -> None:
         """Call back with the signal's number when the agent was stopped (INHERIT and PTY)."""
-        with self._lock:
-            self._stopped_callback = callback
-            earlier, self._stopped_early = self._stopped_early, 0
-        if earlier:
-            callback(earlier)
+        self._stopped_callback = callback
+        self._tell_stopped()
 
     # --- acting ---
 
@@ -162,12 +168,9 @@ class AgentProcess:
         self._command("continue")
 
     def write(self, data: memoryview) -> int:
-        """Write what the agent's stdin takes now; return how much. Raises OSError if it is closed.
-
-        Descriptors are reused, so nobody writes to a number that this object may have closed.
-        """
-        with self._stdin_lock:
-            if self.stdin is None or self.stdin.closed:
+        """Write what the agent's stdin takes now; return how much. OSError where it is closed."""
+        with self._stdin_use.use() as there:
+            if self.stdin is None or not there:
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
             try:
                 return os.write(self.stdin.fileno(), data)
@@ -176,8 +179,8 @@ class AgentProcess:
 
     def writable(self, deadline: float) -> None:
         """Wait at most `deadline` seconds until the agent's stdin may take more."""
-        with self._stdin_lock:
-            if self.stdin is None or self.stdin.closed:
+        with self._stdin_use.use() as there:
+            if self.stdin is None or not there:
                 return
             descriptor = self.stdin.fileno()
         poll = select.poll()
@@ -185,10 +188,8 @@ class AgentProcess:
         poll.poll(deadline * 1000)
 
     def close_stdin(self) -> None:
-        """Close the agent's stdin."""
-        with self._stdin_lock:
-            if self.stdin is not None:
-                self.stdin.close()
+        """Close the agent's stdin, or have it closed by whoever writes to it."""
+        self._stdin_use.close()
 
     def close(self) -> None:
         """Let go of the supervisor's ends of stdio; what the agent still writes is lost."""
@@ -199,9 +200,7 @@ class AgentProcess:
 
     def close_terminal(self) -> None:
         """Close the supervisor's side of the PTY, if there is one."""
-        terminal, self.terminal = self.terminal, None
-        if terminal is not None:
-            os.close(terminal)
+        self._terminal_use.close()
 
     def begin_stop(
         self, *, close: float = CLOSE_GRACE, term: float = TERM_GRACE, kill: float = KILL_GRACE
@@ -254,14 +253,24 @@ class AgentProcess:
     def _give_up(self, deadline: float) -> None:
         """End a run whose shim does not answer; what even KILL does not end is counted."""
         end_marked([self.request.marker], deadline)
-        self._guard.kill()
-        with contextlib.suppress(OSError), self._control_lock:
+        # Not by `Popen`, whose lock the watching thread waits for.
+        kill(ProcessKey(pid=self.shim_pid, start=self.shim_start_time), signal.SIGKILL)
+        with contextlib.suppress(OSError), self._control_use.use():
             self._control.shutdown(socket.SHUT_RDWR)
         self._ended.wait()
 
     def _command(self, line: str) -> None:
-        with contextlib.suppress(OSError), self._control_lock:
+        """Tell the shim; so short a line is sent as a whole, whoever else sends one."""
+        with contextlib.suppress(OSError), self._control_use.use():
             self._control.sendall(line.encode() + b"\n")
+
+    def _let_go_of_stdin(self) -> None:
+        if self.stdin is not None:
+            self.stdin.close()
+
+    def _let_go_of_terminal(self) -> None:
+        if self._terminal is not None:
+            os.close(self._terminal)
 
     # --- the watching thread ---
 
@@ -298,11 +307,7 @@ class AgentProcess:
         chunk = os.read(self._stderr.fileno(), 65536)
         if self.request.stderr_copy is not None:
             write_all(self.request.stderr_copy, chunk)
-        with self._tail_lock:
-            self._tail.append(chunk)
-            self._tail_size += len(chunk)
-            while self._tail and self._tail_size - len(self._tail[0]) >= STDERR_TAIL:
-                self._tail_size -= len(self._tail.popleft())
+        self._tail = (self._tail + chunk)[-STDERR_TAIL:]
         return bool(chunk)
 
     def _hear(self, line: str) -> None:
@@ -311,13 +316,14 @@ class AgentProcess:
         if word == "started":
             pid, _, started = rest.partition(" ")
             self.pid, self.start_time = int(pid), int(started)
-            self._started.set()
+            self._started.tell()
         elif word == "failed":
             self._failure = rest
         elif word == "gone":
             self._left = int(rest)
         elif word == "stopped":
-            self._tell_stopped(int(rest))
+            self._stopped.append(int(rest))
+            self._tell_stopped()
         elif word == "ended":
             kind, number, survivors = rest.split()
             value = int(number)
@@ -327,13 +333,14 @@ class AgentProcess:
                 survivors=int(survivors),
             )
 
-    def _tell_stopped(self, number: int) -> None:
-        with self._lock:
-            callback = self._stopped_callback
-            if callback is None:
-                self._stopped_early = number
-        if callback is not None:
-            callback(number)
+    def _tell_stopped(self) -> None:
+        """Call back for each stop that nobody has heard of, once there is somebody."""
+        while self._stopped_callback is not None and self._stopped:
+            try:
+                number = self._stopped.popleft()
+            except IndexError:
+                return  # another thread tells it
+            self._stopped_callback(number)
 
     def _finish(self) -> None:
         """End what a killed shim left, then tell everybody who waits."""
@@ -352,17 +359,23 @@ class AgentProcess:
             self._failure = self._failure or "0 the shim was killed before the agent was started"
         status = replace(status, survivors=max(status.survivors, self._left))
         self._drain_stderr()
-        with self._control_lock:
-            self._control.close()
+        self._control_use.close()
         self.close_stdin()
-        with self._lock:
-            self._status = status
-            callbacks, self._callbacks = self._callbacks, []
-        self._started.set()
-        self._ended.set()
-        with contextlib.ExitStack() as every:  # one that raises does not keep the others from it
-            for callback in reversed(callbacks):
-                every.callback(callback, status)
+        self._status = status  # from here on nobody counts on this thread to be called back
+        self._started.tell()
+        self._ended.tell()
+        self._call_back(status)
+
+    def _call_back(self, status: ExitStatus) -> None:
+        """Call back one after the other; one that raises does not keep the others from it."""
+        try:
+            callback = self._callbacks.popleft()
+        except IndexError:
+            return
+        try:
+            callback(status)
+        finally:
+            self._call_back(status)
 
     def _drain_stderr(self) -> None:
         """Read what a pipe can hold; somebody may have its other end, so never wait or go on."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Self
 
 from launcher.channel import JsonLinesChannel
 from launcher.errors import ChannelError
+from launcher.moment import Moment
 
 if TYPE_CHECKING:
     import contextlib
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """A running agent with what was established about it. Every method is safe from any thread.
+    """A running agent with what was established about it.
 
+    Every method is safe from any thread, and `stop` in a signal handler too.
     `driving` holds a program that drives the agent over the caller's stdio. Used as a context
     manager it stops the agent at the end of the block.
     """
@@ -42,8 +43,7 @@ class Run:
         self._channel = channel
         self._closing = closing
         self._told = ended
-        self._closed = threading.Lock()
-        self._finished = threading.Event()
+        self._finished = Moment()
         process.on_end(self._end)
 
     @property
@@ -103,13 +103,10 @@ class Run:
 
     def _end(self, status: ExitStatus) -> None:
         """Tidy up once: the record, the lease, the run folder."""
-        with self._closed:
-            if self._finished.is_set():
-                return
+        try:
+            self._told(status)
+        finally:  # a record that cannot be written keeps neither credential nor lock
             try:
-                self._told(status)
-            finally:  # a record that cannot be written keeps neither credential nor lock
-                try:
-                    self._closing.close()
-                finally:
-                    self._finished.set()
+                self._closing.close()
+            finally:
+                self._finished.tell()
