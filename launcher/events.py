@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import weakref
 from collections import deque
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 from launcher.sessions import timestamp
@@ -98,17 +98,16 @@ class Watch:
     """
 
     def __init__(self, leave: Callable[[Watch], None]) -> None:
-        self._events: deque[Event] = deque()
-        self._changed = threading.Condition()
+        self._events: SimpleQueue[Event | None] = SimpleQueue()  # None: the end, and it stays there
         self._ended = False
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
         self._leave = leave
 
     def next(self, deadline: float | None = None) -> Event | None:
         """Return the next event; None when the watch ended or `deadline` seconds passed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._events or self._ended, deadline)
-            return self._events.popleft() if self._events else None
+        with contextlib.suppress(Empty):
+            return self._taken(None if deadline is None else max(0.0, deadline))
+        return None
 
     def close(self) -> None:
         """End the watch; events that came before can still be read."""
@@ -117,16 +116,22 @@ class Watch:
 
     def put(self, event: Event | None) -> None:
         """Add an event, or with None end the watch."""
-        with self._changed:
-            if event is None:
-                self._ended = True
-            elif not self._ended:
-                self._events.append(event)
-            waiters, self._waiters = self._waiters, []
-            self._changed.notify_all()
-        for loop, waiter in waiters:
-            with contextlib.suppress(RuntimeError):  # that loop is closed
-                loop.call_soon_threadsafe(_wake, waiter)
+        if self._ended:
+            return
+        self._ended = event is None
+        self._events.put(event)
+        with contextlib.suppress(IndexError):
+            while True:
+                loop, waiter = self._waiters.popleft()
+                with contextlib.suppress(RuntimeError):  # that loop is closed
+                    loop.call_soon_threadsafe(_wake, waiter)
+
+    def _taken(self, deadline: float | None) -> Event | None:
+        """Take the next event, or see the end; raise Empty after `deadline` seconds."""
+        event = self._events.get(timeout=deadline)
+        if event is None:
+            self._events.put(None)  # for whoever else asks
+        return event
 
     def __enter__(self) -> Self:
         return self
@@ -149,13 +154,13 @@ class Watch:
     async def __anext__(self) -> Event:
         loop = asyncio.get_running_loop()
         while True:
-            with self._changed:
-                if self._events:
-                    return self._events.popleft()
-                if self._ended:
+            waiter: asyncio.Future[None] = loop.create_future()
+            self._waiters.append((loop, waiter))
+            with contextlib.suppress(Empty):  # looked at last: what comes from here on wakes us
+                event = self._taken(0)
+                if event is None:
                     raise StopAsyncIteration
-                waiter: asyncio.Future[None] = loop.create_future()
-                self._waiters.append((loop, waiter))
+                return event
             await waiter
 
 
@@ -168,18 +173,15 @@ class Announcer:
     """Hands each event to every watch."""
 
     def __init__(self) -> None:
-        self._watches: weakref.WeakSet[Watch] = weakref.WeakSet()
-        self._lock = threading.Lock()
+        self._watches: set[weakref.ref[Watch]] = set()
         self._closed = False
 
     def watch(self) -> Watch:
         """Return a new watch; one of a closed announcer has ended already."""
         watch = Watch(self._forget)
-        with self._lock:
-            if self._closed:
-                watch.put(None)
-            else:
-                self._watches.add(watch)
+        self._watches.add(weakref.ref(watch, self._watches.discard))
+        if self._closed:
+            watch.close()
         return watch
 
     def tell(self, kind: EventKind, session: str, **details: Any) -> None:  # noqa: ANN401
@@ -190,20 +192,17 @@ class Announcer:
         """Hand a notice about a live run to every watch, as an event of now."""
         self._put(Event.of_notice(notice))
 
-    def _put(self, event: Event) -> None:
-        with self._lock:
-            for watch in self._watches:
-                watch.put(event)
-
     def close(self) -> None:
         """End every watch."""
-        with self._lock:
-            self._closed = True
-            watches = list(self._watches)
-            self._watches.clear()
-        for watch in watches:
-            watch.put(None)
+        self._closed = True
+        self._put(None)
+        self._watches.clear()
+
+    def _put(self, event: Event | None) -> None:
+        for reference in tuple(self._watches):
+            watch = reference()
+            if watch is not None:
+                watch.put(event)
 
     def _forget(self, watch: Watch) -> None:
-        with self._lock:
-            self._watches.discard(watch)
+        self._watches.discard(weakref.ref(watch))

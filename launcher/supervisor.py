@@ -6,8 +6,9 @@
         for event in supervisor.watch():
             ...
 
-Every method may be called from any thread. A method that waits takes a deadline in seconds; from
-asyncio call it through `asyncio.to_thread`, and iterate a watch with `async for`.
+Every method may be called from any thread; `close`, `stop` and `begin_stop` from a signal handler
+too, whatever that interrupts. A method that waits takes a deadline in seconds; from asyncio call it
+through `asyncio.to_thread`, and iterate a watch with `async for`.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ from launcher.events import Announcer, Event, EventKind, Watch
 from launcher.host import this_host
 from launcher.launch import launch
 from launcher.limits import raise_open_files
+from launcher.moment import Moment
 from launcher.reconcile import Reconciled, recover, settled
 from launcher.request import LaunchRequest
 from launcher.sessions import Listing, SessionRecord, SessionStore
 from launcher.spawn import ExitStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from launcher.channel import JsonLinesChannel, ServerRequestHandler
@@ -55,9 +57,9 @@ class Session:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._terminal: Terminal | None = None
-        self._lock = threading.Lock()
-        self._over = threading.Event()
+        self._terminals: dict[int, Terminal] = {}
+        self._over = Moment()
+        self._keeper = threading.get_ident()
         run.process.on_stopped(self._stopped)
 
     @property
@@ -119,13 +121,12 @@ class Session:
         """Return the agent's PTY as a pexpect object; raise ChannelError if it has none."""
         from launcher.terminal import Terminal  # noqa: PLC0415  # only a PTY needs pexpect
 
-        with self._lock:
-            if self._terminal is None:
-                descriptor = self._run.process.terminal
+        if not self._terminals:
+            with self._run.process.lend_terminal() as descriptor:
                 if descriptor is None:
                     raise ChannelError("the agent is not on a PTY (LaunchRequest.pty), or is gone")
-                self._terminal = Terminal(descriptor)
-            return self._terminal
+                self._terminals.setdefault(0, Terminal(descriptor))
+        return self._terminals[0]
 
     def answer_with(self, handler: ServerRequestHandler) -> None:
         """Answer the agent's own JSON-RPC requests (approvals) with `handler`."""
@@ -147,14 +148,21 @@ class Session:
     def stop(self) -> ExitStatus:
         """End the agent: close its stdin, TERM, KILL; return how it ended."""
         status = self._run.stop()
-        self._over.wait()
+        # Not where a signal handler interrupted the thread that is to tell of the end.
+        if self._keeper != threading.get_ident():
+            self._over.wait()
         return status
 
-    def let_go(self) -> None:
-        """Close the supervisor's side of the PTY once the run has ended, and wake who waits."""
-        with self._lock:
+    def follow(self, ended: Callable[[Session, ExitStatus], None]) -> None:
+        """Call back once the run has ended, at once if it has; then let go, and wake who waits."""
+
+        def over(status: ExitStatus) -> None:
+            ended(self, status)
             self._run.process.close_terminal()
-        self._over.set()
+            self._over.tell()
+
+        self._run.on_end(over)
+        self._keeper = 0
 
     def _stopped(self, number: int) -> None:
         """Go on after Ctrl-Z on a PTY: there is no shell that could say `fg`."""
@@ -183,8 +191,8 @@ class Supervisor:
             self._host = this_host(names)
             self._store = SessionStore(self._host.home)
         self._announcer = Announcer()
-        self._sessions: dict[str, Session] = {}
-        self._lock = threading.Lock()
+        # Looked at and changed by one step of the interpreter each, so that no lock is needed.
+        self._sessions: dict[Session, None] = {}
         self._closed = False
         self.reconciled: tuple[Reconciled, ...] = recover(self._host)
 
@@ -213,15 +221,14 @@ class Supervisor:
 
     def session(self, session: str) -> Session:
         """Return a run of this supervisor by its session's id; raise SessionNotFound."""
-        with self._lock:
-            if session not in self._sessions:
-                raise SessionNotFound(f"this supervisor has no run of session {session}")
-            return self._sessions[session]
+        for one in reversed(self.running()):
+            if one.id == session:
+                return one
+        raise SessionNotFound(f"this supervisor has no run of session {session}")
 
     def running(self) -> tuple[Session, ...]:
         """Return this supervisor's living runs."""
-        with self._lock:
-            return tuple(self._sessions.values())
+        return tuple(self._sessions)
 
     def records(self) -> Listing:
         """Return the records of all sessions of this home, whoever started them."""
@@ -242,7 +249,10 @@ class Supervisor:
         return self.session(session).stop()
 
     def close(self) -> None:
-        """End every run, all at once, then the watches. Closing twice is the same as once."""
+        """End every run, all at once, then the watches. Closing twice is the same as once.
+
+        In a signal handler that interrupts a launch, that one ends as soon as the handler is left.
+        """
         self._closed = True
         running = self.running()
         for session in running:
@@ -258,19 +268,14 @@ class Supervisor:
         self.close()
 
     def _keep(self, session: Session, run: Run) -> Session:
-        with self._lock:
-            self._sessions[session.id] = session
-            closed = self._closed
+        self._sessions[session] = None
         self._announcer.tell(EventKind.LAUNCHED, session.id, report=run.report)
-        run.on_end(lambda status: self._ended(session, status))
-        if closed:  # while it was being started
+        session.follow(self._ended)
+        if self._closed:  # while it was being started
             session.stop()
             raise BadRequest(CLOSED)
         return session
 
     def _ended(self, session: Session, status: ExitStatus) -> None:
-        with self._lock:
-            if self._sessions.get(session.id) is session:
-                del self._sessions[session.id]
+        self._sessions.pop(session, None)
         self._announcer.tell(EventKind.ENDED, session.id, status=status)
-        session.let_go()
