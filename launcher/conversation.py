@@ -145,30 +145,30 @@ class Conversation:
             if self._over or not self._bound:
                 return True
             try:
-                return self._look(native_id(), notices, refused)
+                over, grave = self._look(native_id(), notices, at_end=refused is None)
             except UNREADABLE as error:
-                self._over = True
+                over, grave = True, None
                 with contextlib.suppress(*UNREADABLE):
                     notices.tell(
                         warnings=(f"the conversation's transcript cannot be read: {error}",)
                     )
-                return True
+                self._over = True
+            if refused is None or grave is None:
+                return over
+            self._over = True
+        refused(grave)  # by who ends the run, and that end looks here too
+        return True
 
-    def _look(
-        self, native_id: str, notices: Notices, refused: Callable[[str], None] | None
-    ) -> bool:
+    def _look(self, native_id: str, notices: Notices, *, at_end: bool) -> tuple[bool, str | None]:
+        """Tell what is there; return whether that was all, and what the run has to end for."""
         found = self._own(native_id)
         if found is None:
-            return False
+            return False, None
         standing, where, seen = found
-        if refused is not None and not any(one.turn for one in seen):
-            return False
+        if not at_end and not any(one.turn for one in seen):
+            return False, None
         notices.tell(seen=seen, mark=standing.mark(where.beside))
-        grave = next((one.contradicts for one in seen if self._is_grave(one)), None)
-        if refused is not None and grave is not None:
-            self._over = True
-            refused(grave)
-        return True
+        return True, next((one.contradicts for one in seen if self._is_grave(one)), None)
 
     def _own(self, native_id: str) -> tuple[Standing, Transcripts, tuple[Sighting, ...]] | None:
         where = self._where(native_id)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from hub.errors import HubError, Unavailable
@@ -61,9 +64,10 @@ class LeaseKeeper:
         self._retry = min(retry, interval)
         self._pace = pace
         self._clock = clock
-        self._changed = threading.Condition()
+        # Without a lock, since a run that ends lets go; see launcher.moment.
         self._kept: dict[str, _Kept] = {}
-        self._thread: threading.Thread | None = None
+        self._added: SimpleQueue[None] = SimpleQueue()
+        self._idle = deque((threading.Thread(target=self._run, name="amux-leases", daemon=True),))
 
     def keep(
         self,
@@ -72,32 +76,27 @@ class LeaseKeeper:
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Renew this lease from now on; `warn` hears what people should know about it."""
-        with self._changed:
-            due = self._clock() + self._interval
-            self._kept[lease.launch] = _Kept(lease, open_hub, warn, due)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="amux-leases", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+        due = self._clock() + self._interval
+        self._kept[lease.launch] = _Kept(lease, open_hub, warn, due)
+        self._added.put(None)
+        with contextlib.suppress(IndexError):
+            self._idle.pop().start()
 
     def let_go(self, launch: str) -> None:
         """Stop renewing this launch's lease."""
-        with self._changed:
-            self._kept.pop(launch, None)
-            self._changed.notify_all()
+        self._kept.pop(launch, None)
 
     def _run(self) -> None:
         while True:
-            with self._changed:
-                while not self._kept:
-                    self._changed.wait()
-                kept = min(self._kept.values(), key=lambda one: one.due)
-                left = kept.due - self._clock()
-                if left > 0:
-                    self._changed.wait(min(left, self._pace))
-                    continue
+            kept = min(tuple(self._kept.values()), key=lambda one: one.due, default=None)
+            left = None if kept is None else kept.due - self._clock()
+            if kept is not None and left is not None and left <= 0:
                 kept.due = self._clock() + self._retry
-            self._renew(kept)
+                self._renew(kept)
+                continue
+            del kept  # what is let go meanwhile is not to be held here
+            with contextlib.suppress(Empty):
+                self._added.get(timeout=None if left is None else min(left, self._pace))
 
     def _renew(self, kept: _Kept) -> None:
         """Renew once, with the proof that the run is ours; say what went wrong for good."""
@@ -110,10 +109,8 @@ class LeaseKeeper:
                     principal=lease.principal,
                     binding=lease.binding,
                 )
-                with self._changed:
-                    living = self._kept.get(lease.launch) is kept
-                    kept.due = self._clock() + self._interval
-                if not living:
+                kept.due = self._clock() + self._interval
+                if self._kept.get(lease.launch) is not kept:
                     hub.end_launch(lease.launch)  # the run ended meanwhile
                     return
         except Unavailable:

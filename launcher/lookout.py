@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
+from collections import deque
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable
 
 FIRST_SECONDS: Final = 2.0
 LAST_SECONDS: Final = 30.0
 """Between two looks: twice as long each time, up to this."""
+
+
+@dataclass(slots=True)
+class _Awaited:
+    """One look, when it is due, and how long the pause before it was."""
+
+    look: Callable[[], bool]
+    due: float
+    pause: float
 
 
 class Lookout:
@@ -21,45 +34,41 @@ class Lookout:
     def __init__(self, first: float = FIRST_SECONDS, last: float = LAST_SECONDS) -> None:
         self._first = first
         self._last = last
-        self._changed = threading.Condition()
-        self._due: dict[Hashable, tuple[float, float, Callable[[], bool]]] = {}
-        self._thread: threading.Thread | None = None
+        # Without a lock, since a run that ends lets go; see launcher.moment.
+        self._awaited: dict[int, _Awaited] = {}
+        self._added: SimpleQueue[None] = SimpleQueue()
+        self._idle = deque((threading.Thread(target=self._run, name="amux-lookout", daemon=True),))
         self._keys = itertools.count()
 
     def keep(self, look: Callable[[], bool]) -> Callable[[], None]:
         """Call `look`, which must not raise, from now on; return what lets it go."""
         key = next(self._keys)
-        with self._changed:
-            self._due[key] = (time.monotonic() + self._first, self._first, look)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="amux-lookout", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+        self._awaited[key] = _Awaited(look, time.monotonic() + self._first, self._first)
+        self._added.put(None)
+        with contextlib.suppress(IndexError):
+            self._idle.pop().start()
         return lambda: self._let_go(key)
 
-    def _let_go(self, key: Hashable) -> None:
-        with self._changed:
-            self._due.pop(key, None)
+    def _let_go(self, key: int) -> None:
+        self._awaited.pop(key, None)
 
     def _run(self) -> None:
         while True:
-            with self._changed:
-                while not self._due:
-                    self._changed.wait()
-                key, (due, pause, look) = min(self._due.items(), key=lambda item: item[1][0])
-                left = due - time.monotonic()
-                if left > 0:
-                    del look  # what is let go meanwhile is not to be held here
-                    self._changed.wait(left)
-                    continue
-            happened = look()
-            del look
-            with self._changed:
-                if happened:
-                    self._due.pop(key, None)
-                elif key in self._due:
-                    pause = min(2 * pause, self._last)
-                    self._due[key] = (time.monotonic() + pause, pause, self._due[key][2])
+            pause = self._look()
+            with contextlib.suppress(Empty):
+                self._added.get(timeout=pause)
+
+    def _look(self) -> float | None:
+        """Take each look that is due; return the seconds to the next one, None without any."""
+        for key, one in tuple(self._awaited.items()):
+            if one.due > time.monotonic() or key not in self._awaited:
+                continue
+            if one.look():
+                self._let_go(key)
+            one.pause = min(2 * one.pause, self._last)
+            one.due = time.monotonic() + one.pause
+        due = min((one.due for one in tuple(self._awaited.values())), default=None)
+        return None if due is None else max(0.0, due - time.monotonic())
 
 
 LOOKOUT: Final = Lookout()

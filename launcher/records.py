@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from launcher.binding import Lease, Unbound
 from launcher.errors import SessionDamaged, SessionNotFound
+from launcher.moment import Moment
 from launcher.protocol import digest
 from launcher.sessions import RecordedEvidence, RunProcess, State, timestamp
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from launcher.attempt import Attempt
@@ -25,7 +27,11 @@ if TYPE_CHECKING:
 
 
 LIVE: Final = threading.Lock()
-"""Held where a record is read and written again while its run lives: two threads do that."""
+"""Held where a record is read and written again while its run lives: two threads do that.
+
+Never by the main thread: a signal handler may interrupt it there, and wait for a run whose end is
+to be written down.
+"""
 
 
 def decided(attempt: Attempt, bound: Lease | Unbound, memory: Memory | None) -> SessionRecord:
@@ -73,35 +79,68 @@ def running(
     )
 
 
+def _alone(change: Callable[[], object]) -> None:
+    """Read a record and write it again, while nobody else does."""
+    if threading.get_ident() != threading.main_thread().ident:
+        with LIVE:
+            change()
+        return
+    done = Moment()
+    errors: list[Exception] = []
+
+    def apart() -> None:
+        try:
+            with LIVE:
+                change()
+        except Exception as error:  # noqa: BLE001  # raised again where it was asked for
+            errors.append(error)
+        finally:
+            done.tell()
+
+    threading.Thread(target=apart, name="amux-record").start()
+    done.wait()
+    for error in errors:
+        raise error
+
+
+def _update(
+    sessions: SessionStore, session: str, change: Callable[[SessionRecord], SessionRecord]
+) -> None:
+    _alone(lambda: sessions.update(change(sessions.load(session))))
+
+
 def write_end(sessions: SessionStore, record: SessionRecord, status: ExitStatus) -> None:
     """Write down how the run ended, in the record as it is by now."""
-    with LIVE:
-        ended = replace(
-            sessions.load(record.id),
+    _update(
+        sessions,
+        record.id,
+        lambda known: replace(
+            known,
             state=State.ENDED,
             ended=timestamp(),
             exit_code=status.code,
             exit_signal=status.signal,
             survivors=status.survivors,
             processes=(),
-        )
-        sessions.update(ended)
+        ),
+    )
 
 
 def write_settled(sessions: SessionStore, session: str, confirmed: Confirmed) -> None:
     """Add what was established about a conversation that was opened while the run lives."""
     seen = tuple(recorded(one) for one in confirmed.evidence)
     own = None if confirmed.foreign else confirmed.native_id
-    with LIVE:
-        record = sessions.load(session)
-        settled = replace(
-            record,
-            native_id=record.native_id or own or "",
-            conversations=_with(record, own),
-            evidence=tuple(dict.fromkeys((*record.evidence, *seen))),
-            warnings=tuple(dict.fromkeys((*record.warnings, *confirmed.warnings))),
-        )
-        sessions.update(settled)
+    _update(
+        sessions,
+        session,
+        lambda known: replace(
+            known,
+            native_id=known.native_id or own or "",
+            conversations=_with(known, own),
+            evidence=tuple(dict.fromkeys((*known.evidence, *seen))),
+            warnings=tuple(dict.fromkeys((*known.warnings, *confirmed.warnings))),
+        ),
+    )
 
 
 def _with(record: SessionRecord, native_id: str | None) -> tuple[str, ...]:
@@ -117,24 +156,26 @@ def write_seen(
     mark: TranscriptMark | None = None,
 ) -> None:
     """Add what was seen in the conversation; of one control at one source the latest stays."""
-    with LIVE:
-        record = sessions.load(session)
-        latest = {(one.control, one.source): one for one in (*record.seen, *seen)}
-        sessions.update(
-            replace(
-                record,
-                seen=tuple(latest.values()),
-                warnings=tuple(dict.fromkeys((*record.warnings, *warnings))),
-                transcript=mark or record.transcript,
-            )
+
+    def change(known: SessionRecord) -> SessionRecord:
+        latest = {(one.control, one.source): one for one in (*known.seen, *seen)}
+        return replace(
+            known,
+            seen=tuple(latest.values()),
+            warnings=tuple(dict.fromkeys((*known.warnings, *warnings))),
+            transcript=mark or known.transcript,
         )
+
+    _update(sessions, session, change)
 
 
 def write_unsettled(sessions: SessionStore, session: str, reason: str) -> None:
     """Write down why the run is ended from within."""
-    with LIVE:
-        record = sessions.load(session)
-        sessions.update(replace(record, warnings=(*record.warnings, reason), failure=reason))
+    _update(
+        sessions,
+        session,
+        lambda known: replace(known, warnings=(*known.warnings, reason), failure=reason),
+    )
 
 
 def write_failure(
@@ -151,14 +192,16 @@ def write_failure(
     del trace
     if kind is None:
         return
-    failure = str(error) or kind.__name__
-    warnings = attempt.record.warnings
+    failed = replace(attempt.record, state=State.FAILED, failure=str(error) or kind.__name__)
+
+    def change() -> None:
+        warnings = failed.warnings
+        with contextlib.suppress(SessionNotFound, SessionDamaged):
+            warnings = sessions.load(failed.id).warnings  # told since the draft
+        sessions.update(replace(failed, warnings=warnings))
+
     try:
-        with LIVE:
-            with contextlib.suppress(SessionNotFound, SessionDamaged):
-                warnings = sessions.load(attempt.record.id).warnings  # told since the draft
-            failed = replace(attempt.record, state=State.FAILED, failure=failure)
-            sessions.update(replace(failed, warnings=warnings))
+        _alone(change)
     except OSError:
         attempt.lock.unsettled = True
 

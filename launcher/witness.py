@@ -15,6 +15,7 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from launcher.moment import Moment
 from materializer.witness import listen, receive
 from providers.sighting import MEMORY_TOOLS, Sighting
 
@@ -82,8 +83,8 @@ class Witness:
         self._changed = threading.Condition()
         self._asked = Asked()
         self._told: Callable[[Asked], None] = lambda _: None
-        self._thread = threading.Thread(target=self._hear, name="amux-witness", daemon=True)
-        self._thread.start()
+        self._over = Moment()
+        threading.Thread(target=self._hear, name="amux-witness", daemon=True).start()
 
     @property
     def asked(self) -> Asked:
@@ -106,11 +107,14 @@ class Witness:
         """Take what was sent by now, stop listening and return what is known."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RD)
-        self._thread.join()
+        self._over.wait()
         return self._asked
 
     def _hear(self) -> None:
-        with self._socket, contextlib.suppress(OSError):
+        with contextlib.ExitStack() as over:
+            over.callback(self._over.tell)
+            over.enter_context(self._socket)
+            over.enter_context(contextlib.suppress(OSError))
             for _ in range(MESSAGES):
                 received = receive(self._socket)
                 if received is None:

@@ -23,7 +23,6 @@ import os
 import re
 import secrets
 import stat
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -53,7 +52,6 @@ NAME_BYTES: Final = 16
 _RUN: Final = re.compile(r"[0-9a-f]{32}")
 _ANY: Final = re.compile(r"(\.(new|dead)-)?[0-9a-f]{32}")
 _held: dict[Path, int] = {}
-_holding = threading.Lock()
 
 
 def allocate(root: Path) -> RunPaths:
@@ -98,8 +96,7 @@ def apply(
             if isinstance(error, OSError):
                 raise NotPlaced(f"{paths.run} cannot be filled: {error.strerror}") from error
             raise
-    with _holding:
-        _held[paths.run] = run
+    _held[paths.run] = run
     return Manifest(paths=paths, entries=entries)
 
 
@@ -108,8 +105,7 @@ def remove(paths: RunPaths, told: Callable[[str], object] = removal.nobody) -> b
 
     `told` hears a sentence about what its target may not remove, which is moved aside.
     """
-    with _holding:
-        held = _held.pop(paths.run, None)
+    held = _held.pop(paths.run, None)
     try:
         root = open_root(paths.run.parent, None, make=False)
     except FileNotFoundError:
