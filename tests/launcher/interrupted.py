@@ -1,0 +1,188 @@
+"""A Runtime whose main thread is interrupted at one point of its work: run as a program.
+
+    python -m tests.launcher.interrupted FOLDER HANDLER POINT
+
+The work goes through launches, turns, events, stops and ends. The signal is raised at POINT of the
+main thread, and its handler calls HANDLER (close or stop). The program fails if the handler hangs,
+or if anything of a run is left. A POINT is
+
+    MODULE:FUNCTION:N   the N-th line that runs in calls of it, such as events:next:2
+    N                   the N-th of all lines by first visits, told apart by who called; 0 for none
+
+The last line says how many points of the second kind there were, and where the signal came.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from fixtures.scripted_provider import install_scripted_agent, scripted_registry
+from launcher import supervisor as supervision
+from launcher.errors import LaunchError
+from launcher.host import this_host
+from launcher.processes import find_marked
+from launcher.request import LaunchRequest
+from launcher.supervisor import Supervisor
+from providers.base import Mode
+from providers.errors import ProviderError
+from tests.launcher.agents_at_work import COMMAND, DEADLINE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import FrameType
+
+    from launcher.host import Host
+
+HANG_SECONDS: Final = 60
+"""Nothing here takes a tenth of it; a hang is told with the place of every thread."""
+ROOT: Final = Path(__file__).parents[2]
+ROOMS: Final = tuple(f"{ROOT / name}/" for name in ("hub", "launcher", "materializer", "providers"))
+LOCKED: Final = ("threading.py", "queue.py", "subprocess.py", "contextlib.py")
+"""Modules of the standard library whose lines are points too: they hold locks."""
+
+
+LISTS: Final[Mapping[str, str]] = MappingProxyType({"lists": ""})
+
+
+class Points:
+    """Follows this thread's work, and raises SIGUSR1 at one point of it."""
+
+    def __init__(self, wanted: str) -> None:
+        self.reached = ""
+        self.seen: set[tuple[str, int, str, int]] = set()
+        place, _, number = wanted.rpartition(":")
+        self._place = place
+        self._left = int(number)
+        self._ours: dict[str, bool] = {}
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> Points | None:
+        """Trace one frame."""
+        del argument
+        name = frame.f_code.co_filename
+        if frame.f_code.co_name == "<module>":
+            return None  # a module that loads: many lines, and none that matters
+        if name not in self._ours:
+            ours = name.startswith(ROOMS) or os.path.basename(name) in LOCKED  # noqa: PTH119
+            self._ours[name] = ours
+        if not self._ours[name]:
+            return None
+        if event == "line":
+            self._line(frame)
+        return self
+
+    def _line(self, frame: FrameType) -> None:
+        code, back = frame.f_code, frame.f_back
+        caller = (back.f_code.co_filename, back.f_lineno) if back else ("", 0)
+        point = (code.co_filename, frame.f_lineno, *caller)
+        first = point not in self.seen
+        self.seen.add(point)
+        if self._place:
+            first = self._place == f"{Path(code.co_filename).stem}:{code.co_name}"
+        self._left -= first
+        if first and self._left == 0:
+            self.reached = f"{point[0]}:{point[1]} from {point[2]}:{point[3]}"
+            signal.raise_signal(signal.SIGUSR1)
+
+
+def main() -> int:
+    """Work, interrupted once; return 0 where all ended and nothing is left."""
+    folder, handler, wanted = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+    supervision.this_host = scripted  # type: ignore[attr-defined]
+    supervisor = Supervisor(environ={**os.environ, "HOME": str(folder)})
+    points = Points(wanted)
+    signal.signal(signal.SIGUSR1, lambda *_: HANDLERS[handler](supervisor))
+    supervisor.launch(bound(folder))  # so that from the first point on a run has to be ended
+    sys.settrace(points)
+    try:
+        try:
+            work(supervisor, folder)
+        except LaunchError:  # what a closed supervisor and an ended agent say
+            if not points.reached:
+                raise
+        supervisor.close()
+    finally:
+        sys.settrace(None)
+    left = leftovers(supervisor)
+    sys.stdout.write(left or f"{len(points.seen)} points, signal at {points.reached}\n")
+    return 1 if left else 0
+
+
+def scripted(environ: Mapping[str, str]) -> Host:
+    """Return the Runtime, which knows the scripted agents."""
+    return replace(this_host(environ), providers=scripted_registry())
+
+
+def stop_all(supervisor: Supervisor) -> None:
+    """Stop each session by itself."""
+    for session in supervisor.running():
+        session.stop()
+
+
+HANDLERS: Final[dict[str, Callable[[Supervisor], None]]] = {
+    "close": Supervisor.close,
+    "stop": stop_all,
+}
+
+
+def work(supervisor: Supervisor, folder: Path) -> None:
+    """Do a little of all that a Runtime does."""
+    plain = LaunchRequest(
+        provider="generic", arguments=(*COMMAND, "--plain"), environment=dict(os.environ)
+    )
+    with supervisor.watch() as events:
+        first = supervisor.launch(bound(folder))
+        events.next(DEADLINE)
+        second = supervisor.launch(plain)
+        second.send_line("hello")
+        second.receive_line(deadline=DEADLINE)
+        second.stderr_tail()
+        screen = supervisor.launch(replace(plain, mode=Mode.TERMINAL, pty=True))
+        screen.terminal.sendline(b"hello")
+        screen.terminal.expect_exact(b"> hello", timeout=DEADLINE)
+        first.send({"ping": 1})
+        first.receive(deadline=DEADLINE)
+        supervisor.stop(second.id)
+        with contextlib.suppress(ProviderError):  # an agent that contradicts is not started
+            supervisor.launch(bound(folder, provider="scripted", options={"answer": "on"}))
+        brief = supervisor.launch(replace(plain, arguments=(*COMMAND, "--exit", "7")))
+        brief.wait(DEADLINE)
+        while (event := events.next(DEADLINE)) is not None and event.session != brief.id:
+            supervisor.running()
+        first.wait(0.01)
+
+
+def bound(
+    folder: Path, *, provider: str = "listing", options: Mapping[str, str] = LISTS
+) -> LaunchRequest:
+    """Ask for an agent with memory, by default one that asks for the list of its tools."""
+    return LaunchRequest(
+        provider=provider,
+        executable=install_scripted_agent(folder / "bin"),
+        environment=dict(os.environ),
+        options=options,
+    )
+
+
+def leftovers(supervisor: Supervisor) -> str:
+    """Say what is left of the runs; empty where nothing is."""
+    if supervisor.running():
+        return f"running: {supervisor.running()}"
+    records = supervisor.records().records
+    if active := [record.id for record in records if record.active]:
+        return f"said to run: {active}"
+    if alive := {key: one for key, one in find_marked([r.marker for r in records]).items() if one}:
+        return f"alive: {alive}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
