@@ -27,6 +27,7 @@ from providers.errors import RequestRefused
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from launcher.inquiry import Inquiry
     from launcher.spawn import AgentProcess
     from providers.base import JsonObject
 
@@ -87,12 +88,14 @@ class JsonLinesChannel(LineChannel):
     """One JSON object per line.
 
     `controls` apply to every message that is sent from the moment that they are set; `watcher`
-    sees every message that comes, on the reading thread.
+    sees every message that comes, on the reading thread; `inquiry` asks the agent in between, and
+    takes its answers out.
     """
 
     def __init__(self, process: AgentProcess) -> None:
         self.controls: Controls | None = None
         self.watcher: Callable[[JsonObject], None] | None = None
+        self.inquiry: Inquiry | None = None
         super().__init__(process)
 
     def send(self, message: JsonObject) -> None:
@@ -153,13 +156,16 @@ class JsonLinesChannel(LineChannel):
     def _take(self, message: JsonObject, size: int) -> None:
         if self.watcher is not None:
             self.watcher(message)
-        self._put(message, size)
+        if self.inquiry is None or not self.inquiry.came(message):
+            self._put(message, size)
 
     def _held(self, message: JsonObject) -> JsonObject:
         """Return the message as the controls let it be sent."""
-        if self.controls is None:
-            return message
-        return self.controls.before(str(message.get("type")), message)
+        if self.controls is not None:
+            message = self.controls.before(str(message.get("type")), message)
+        if self.inquiry is not None:
+            self.inquiry.sent(message)
+        return message
 
 
 class JsonRpcChannel(JsonLinesChannel):

@@ -159,6 +159,22 @@ class Conversation:
         refused(grave)  # by who ends the run, and that end looks here too
         return True
 
+    def hear(
+        self, seen: tuple[Sighting, ...], notices: Notices, refused: Callable[[str], None]
+    ) -> None:
+        """Tell what the agent itself says of its context; end the run as `look` does.
+
+        Never raises.
+        """
+        with contextlib.suppress(*UNREADABLE):
+            notices.tell(seen=seen)
+        grave = next((one.contradicts for one in seen if self._is_grave(one)), None)
+        with self._looking:
+            if grave is None or self._over:
+                return
+            self._over = True
+        refused(grave)
+
     def _look(self, native_id: str, notices: Notices, *, at_end: bool) -> tuple[bool, str | None]:
         """Tell what is there; return whether that was all, and what the run has to end for."""
         found = self._own(native_id)

@@ -46,6 +46,7 @@ from launcher.handed import remarks
 from launcher.hearing import open_hearing
 from launcher.hubkeeper import HUBS
 from launcher.hublink import ends_with_us, hub_client
+from launcher.inquiry import open_inquiry
 from launcher.leases import LEASES
 from launcher.lines import LineChannel
 from launcher.lookout import LOOKOUT
@@ -176,11 +177,9 @@ def _carry(
     )
     if isinstance(channel, JsonLinesChannel) and grant is not None:
         channel.watcher = watcher
-    if isinstance(bound, Lease) and bound.token is not None:
-        warn = functools.partial(_warn, notices)
-        LEASES.keep(bound, functools.partial(hub_client, attempt.host), warn)
-        if attempt.request.start_hub and memory is not None and memory.local:
-            HUBS.keep(bound.launch, attempt.host, warn)
+        told = functools.partial(conversation.hear, notices=notices, refused=refused)
+        channel.inquiry = open_inquiry(subject.provider, channel.send, told)
+    _keep_lease(attempt, bound, memory, notices)
     finish = _follow(conversation, hearing, record.id, sessions, notices=notices, refused=refused)
     own = (process, *((server.process,) if server is not None else ()))
     undo.callback(LOOKOUT.keep(Servers(own, functools.partial(_warn, notices)).look))
@@ -233,6 +232,17 @@ def _bind(attempt: Attempt, undo: contextlib.ExitStack) -> tuple[Lease | Unbound
         check_unbound(subject, request, host, attempt.unclaim)
     check_required(request, bound)
     return bound, memory
+
+
+def _keep_lease(
+    attempt: Attempt, bound: Lease | Unbound, memory: Memory | None, notices: Notices
+) -> None:
+    """Let the run's credential, and the Hub that it is of, last as long as the run."""
+    if isinstance(bound, Lease) and bound.token is not None:
+        warn = functools.partial(_warn, notices)
+        LEASES.keep(bound, functools.partial(hub_client, attempt.host), warn)
+        if attempt.request.start_hub and memory is not None and memory.local:
+            HUBS.keep(bound.launch, attempt.host, warn)
 
 
 def _beside(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from launcher.lines import LineChannel
     from launcher.report import LaunchReport
     from launcher.spawn import AgentProcess, ExitStatus
+    from providers.sighting import Sighting
 
 
 class Run:
@@ -68,6 +69,18 @@ class Run:
             message = f"a {self.report.mode} run of {self.report.provider} speaks no plain lines"
             raise ChannelError(message)
         return self._channel
+
+    def verify(self, *, deadline: float) -> tuple[Sighting, ...]:
+        """Ask the agent, between two turns, what its context holds; it goes into the record too.
+
+        Raises ChannelError for an agent that cannot be asked, and DeadlinePassed.
+        """
+        inquiry = None if self.channel.ended else self.channel.inquiry
+        if inquiry is None:
+            raise ChannelError(
+                f"this run of {self.report.provider} cannot be asked what its context holds"
+            )
+        return inquiry.ask(deadline=deadline)
 
     def on_end(self, callback: Callable[[ExitStatus], None]) -> None:
         """Call back once when the run has ended and is tidied up."""

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from launcher.run import Run
     from launcher.terminal import Terminal
     from providers.base import JsonObject
+    from providers.sighting import Sighting
 
 __all__ = ["Event", "EventKind", "ExitStatus", "LaunchRequest", "Session", "Supervisor", "Watch"]
 
@@ -127,6 +128,10 @@ class Session:
                     raise ChannelError("the agent is not on a PTY (LaunchRequest.pty), or is gone")
                 self._terminals.setdefault(0, Terminal(descriptor))
         return self._terminals[0]
+
+    def verify(self, *, deadline: float) -> tuple[Sighting, ...]:
+        """Ask the agent, between two turns, what its context holds; the record has it too."""
+        return self._run.verify(deadline=deadline)
 
     def answer_with(self, handler: ServerRequestHandler) -> None:
         """Answer the agent's own JSON-RPC requests (approvals) with `handler`."""

@@ -11,6 +11,7 @@ environment. The launcher carries its answers through, in this order:
     observe(message, …)           on each later message: does it contradict what was confirmed?
     transcripts(request, …)       which files hold the conversation
     sightings(part)               what the lines that were added to them show
+    inquiry(), answered(message)  what the agent itself says its context holds, between two turns
 
 Register a provider through the entry-point group `amux.providers`.
 """
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from materializer.values import PlannedFile
     from providers.errors import RequestRefused
+    from providers.inquiry import Moment
     from providers.sighting import Sighting, TranscriptPart, Transcripts
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -407,6 +409,26 @@ class Provider(ABC):
         """
         del part
         return ()
+
+    def inquiry(self) -> JsonObject | None:
+        """Return the message that asks the agent on its channel what its context holds.
+
+        It is sent between two turns, when nobody waits; None where the agent cannot be asked.
+        """
+        return None
+
+    def moment(self, message: JsonObject) -> Moment | None:
+        """Say what a message of the channel, in either direction, means for asking."""
+        del message
+        return None
+
+    def answered(self, message: JsonObject) -> tuple[Sighting, ...] | None:
+        """Read the answer to `inquiry`; None for any other message.
+
+        What the agent does not tell is no sighting of its absence.
+        """
+        del message
+        return None
 
     def outgoing(self, method: str, params: JsonObject, instructions: str) -> JsonObject:
         """Return a supervisor's own later request as it may be sent in a bound launch.

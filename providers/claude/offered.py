@@ -1,7 +1,7 @@
 """Which memory tools Claude offers, where rules or a main agent may leave some out.
 
 `get_context_usage` lists them before any turn, from 2.1.112 on. Claude counts tokens for it, some
-25 requests to its API, so it is asked only where there is a doubt; a pre-flight reaches no API.
+25 requests to its API, so it is asked before a turn only where there is a doubt.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 from providers.base import Evidence
 from providers.claude import arguments as argv
+from providers.claude import context
+from providers.claude.context import USAGE
 from providers.claude.evidence import CONNECTED, TOOLS, ask
-from providers.claude.tools import PREFIX, touches
-from providers.errors import RequestRefused
+from providers.claude.tools import touches
+from providers.errors import NotConfirmed, RequestRefused
 
 if TYPE_CHECKING:
     from providers.base import AgentRequest, Channel, JsonObject
 
-USAGE: Final = "get_context_usage"
 USAGE_ID: Final = "amux-usage"
 USAGE_DEADLINE: Final = 60.0
 TIMEOUT: Final = "MCP_TIMEOUT"
@@ -46,23 +47,15 @@ def tools(
         return Evidence(control=TOOLS, observed="not told", source=f"{USAGE}: {error.answer}"), (
             warning,
         )
-    mine = len(offered(usage))
+    if context.native(usage):
+        message = f"Claude has its own memory in its context: {', '.join(context.native(usage))}"
+        raise NotConfirmed(message, answer=f"{USAGE} {context.FILES}")
+    mine = len(context.offered(usage) or ())
     if mine:
         known = Evidence(control=TOOLS, observed=f"{seen.observed}, {mine} offered", source=USAGE)
         return known, unpermitted
     warning = f"Claude offers none of the memory tools: {doubt} leaves them out"
     return Evidence(control=TOOLS, observed="none offered", source=f"{USAGE}: {doubt}"), (warning,)
-
-
-def offered(usage: JsonObject) -> tuple[str, ...]:
-    """Return the names of the memory tools in an answer to `get_context_usage`."""
-    listed = usage.get("mcpTools")
-    names = (
-        str(one.get("name"))
-        for one in (listed if isinstance(listed, list) else [])
-        if isinstance(one, dict)
-    )
-    return tuple(name for name in names if name.startswith(f"{PREFIX}__"))
 
 
 def _doubt(request: AgentRequest, effective: JsonObject) -> str | None:

@@ -9,6 +9,7 @@ from providers import unknown
 from providers.base import Capabilities, Confirmed, Mode, Provider, Tools
 from providers.claude import arguments as argv
 from providers.claude import (
+    context,
     conversation,
     evidence,
     offered,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         Trace,
     )
     from providers.ending import Ending
+    from providers.inquiry import Moment
     from providers.sighting import Sighting, TranscriptPart, Transcripts
 
 
@@ -168,6 +170,18 @@ class ClaudeProvider(Provider):
     def sightings(self, part: TranscriptPart) -> tuple[Sighting, ...]:
         """Read native memory, text and tools in what Claude wrote down of its requests."""
         return transcript.sightings(part)
+
+    def inquiry(self) -> JsonObject | None:
+        """Ask for the context's usage."""
+        return context.QUESTION
+
+    def moment(self, message: JsonObject) -> Moment | None:
+        """Read where turns begin and end, and compactions."""
+        return context.moment(message)
+
+    def answered(self, message: JsonObject) -> tuple[Sighting, ...] | None:
+        """Read native memory, instruction files and memory tools in the context's usage."""
+        return context.answered(message)
 
     def outgoing(self, method: str, params: JsonObject, instructions: str) -> JsonObject:
         """Hold a supervisor's control requests to what the launch confirmed."""

@@ -77,9 +77,11 @@ def sightings(part: TranscriptPart) -> tuple[Sighting, ...]:
     if seen.compactions:
         by = str(seen.compactions) if part.ours else "without amux"
         found.append(_sighting(COMPACTION, by, f"{name}, compact_boundary"))
-    stored = any(one.control.startswith(PROTOCOL) for one in found)
-    if part.main and part.ours and turn and not stored:
-        found.append(_sighting(PROTOCOL, "not stored", f"{name} of Claude {seen.version}"))
+    stored = {one.control for one in found}
+    if part.main and part.ours and turn:
+        of = f"{name} of Claude {seen.version}"
+        lacking = (one for one in (NATIVE_MEMORY, PROTOCOL) if one not in stored)
+        found.extend(_sighting(one, "not stored", of) for one in lacking)
     return tuple(
         Sighting(
             control=one.control,

@@ -127,7 +127,8 @@ def test_a_sub_agent_has_the_text_by_the_option_or_by_the_hook(
 
 
 def test_a_version_that_stores_nothing_says_so_and_nothing_is_said_before_a_turn() -> None:
-    assert read(said("1")) == {"protocol": ("not stored", "", 1)}
+    nothing = ("not stored", "", 1)
+    assert read(said("1")) == {"native memory": nothing, "protocol": nothing}
     assert read(said("1", "tool_use")) == {}
     assert read(said("1"), main=False) == {}
 

@@ -1,0 +1,178 @@
+"""Claude's own answer about its context, on the launch's channel: the second proof of a stream."""
+
+from __future__ import annotations
+
+import json
+import queue
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from fixtures.hosts import running_host
+from fixtures.pinned import CLAUDE_VERSIONS
+from fixtures.stages import SECONDS, staged
+from launcher.channel import JsonLinesChannel
+from launcher.inquiry import open_inquiry
+from launcher.launch import launch
+from launcher.probe.model import Say
+from launcher.request import LaunchRequest
+from launcher.sessions import SessionStore, State
+from launcher.spawn import SpawnRequest, spawn
+from providers.claude import ClaudeProvider
+from providers.sighting import Sighting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from fixtures.stages import Stage
+    from launcher.host import Host
+    from launcher.notice import Notice
+    from launcher.run import Run
+
+pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERSIONS)]
+
+SOURCE: Final = "get_context_usage"
+ON: Final = {"env": {"CLAUDE_CODE_DISABLE_AUTO_MEMORY": "0"}}
+
+
+@pytest.fixture(scope="module")
+def shared_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    with running_host(tmp_path_factory.mktemp("runtime")) as made:
+        yield made
+
+
+@pytest.fixture
+def stage(tmp_path: Path, shared_host: Host, version: str) -> Iterator[Stage]:
+    """Set a stage on which Claude has a memory of its own, and the project instructions."""
+    with staged(tmp_path, shared_host, "claude", version, lambda _: Say("ok")) as made:
+        (made.cwd / "CLAUDE.md").write_text("The project's own text.\n")
+        slug = str(made.cwd.resolve()).replace("/", "-").replace("_", "-")
+        memory = made.home / ".claude" / "projects" / slug / "memory"
+        memory.mkdir(parents=True)
+        (memory / "MEMORY.md").write_text("- likes tea\n")
+        yield made
+
+
+def begin(stage: Stage, heard: queue.Queue[Notice], **changes: Any) -> Run:  # noqa: ANN401
+    request = LaunchRequest(
+        provider="claude",
+        arguments=stage.options,
+        cwd=stage.cwd,
+        environment=stage.environment,
+        executable=stage.executable,
+        **changes,
+    )
+    return launch(request, stage.host, heard=heard.put)
+
+
+def turn(channel: JsonLinesChannel, text: str = "hello") -> list[dict[str, Any]]:
+    """Take one turn and return all that the channel's holder got to see."""
+    channel.send({"type": "user", "message": {"role": "user", "content": text}})
+    messages = [channel.receive(deadline=SECONDS)]
+    while messages[-1].get("type") != "result":
+        messages.append(channel.receive(deadline=SECONDS))
+    return messages
+
+
+def told(heard: queue.Queue[Notice]) -> dict[str, Sighting]:
+    """Wait until the context was told of."""
+    while True:
+        seen = heard.get(timeout=SECONDS).seen
+        found = {one.control: one for one in seen if one.source.startswith(SOURCE)}
+        if found:
+            return found
+
+
+def test_the_context_is_told_after_the_first_turn_of_each_run_and_after_a_compaction(
+    stage: Stage, version: str
+) -> None:
+    del version
+    heard: queue.Queue[Notice] = queue.Queue()
+    with begin(stage, heard) as run:
+        assert not any(one.source.startswith(SOURCE) for one in run.report.seen)
+        shown = turn(run.channel)
+        seen = told(heard)
+        assert {name: (one.observed, one.turn) for name, one in seen.items()} == {
+            "native memory": ("absent", 1),
+            "instruction files": (f"Project {stage.cwd}/CLAUDE.md", 1),
+            "memory tools": ("5 offered", 1),
+        }
+        shown += turn(run.channel) + turn(run.channel)  # less is not compacted
+        shown += turn(run.channel, "/compact")
+        assert told(heard)["native memory"].turn == 4
+        shown += turn(run.channel)
+        assert "control_response" not in {one["type"] for one in shown}
+    done, _ = stage.amux("sessions", "show", run.report.session)
+    asked, _, rest = done.stdout.partition("seen in this conversation:")
+    assert "auto memory = off (get_settings" in asked
+    assert f"native memory = absent ({SOURCE} memoryFiles, turn 4)" in rest
+    heard = queue.Queue()
+    with launch(
+        LaunchRequest(
+            session=run.report.session,
+            environment=stage.environment,
+            executable=stage.executable,
+        ),
+        stage.host,
+        heard=heard.put,
+    ) as again:
+        turn(again.channel)
+        assert told(heard)["native memory"].observed == "absent"
+
+
+def test_somebody_who_wants_to_know_is_told_at_any_time(stage: Stage, version: str) -> None:
+    del version
+    heard: queue.Queue[Notice] = queue.Queue()
+    with begin(stage, heard) as run:
+        seen = {one.control: one for one in run.verify(deadline=SECONDS)}
+        assert (seen["native memory"].observed, seen["native memory"].turn) == ("absent", 0)
+        assert told(heard)["native memory"] == seen["native memory"]
+
+
+def test_native_memory_in_the_context_is_read_off_claudes_answer(
+    stage: Stage, version: str
+) -> None:
+    del version
+    provider, answers = ClaudeProvider(), queue.SimpleQueue[tuple[Sighting, ...]]()
+    words = ["-p", "--verbose", "--input-format=stream-json", "--output-format=stream-json"]
+    process = spawn(
+        SpawnRequest(
+            argv=(str(stage.executable), *stage.options, *words),
+            environment=stage.environment,
+            cwd=str(stage.cwd),
+            marker="0" * 32,
+        )
+    )
+    try:
+        channel = JsonLinesChannel(process)
+        channel.inquiry = open_inquiry(provider, channel.send, answers.put)
+        turn(channel)
+        seen = {one.control: one for one in answers.get(timeout=SECONDS)}
+        assert seen["native memory"].observed == "present"
+        assert "/memory/MEMORY.md" in seen["native memory"].contradicts
+    finally:
+        process.stop()
+
+
+def test_native_memory_that_comes_into_the_context_ends_the_run(stage: Stage, version: str) -> None:
+    del version
+    heard: queue.Queue[Notice] = queue.Queue()
+    with begin(stage, heard) as run:
+        turn(run.channel)
+        assert told(heard)["native memory"].observed == "absent"
+        turn(run.channel)
+        turn(run.channel)
+        # Behind the channel's back, as a bug of Claude's would; `init` would tell of it first.
+        run.channel.watcher = None
+        flags = {"subtype": "apply_flag_settings", "settings": ON}
+        raw = {"type": "control_request", "request_id": "x", "request": flags}
+        run.process.write(memoryview(json.dumps(raw).encode() + b"\n"))
+        turn(run.channel, "/compact")
+        seen = told(heard)["native memory"]
+        assert seen.observed == "present"
+        assert run.wait(SECONDS) is not None
+    record = SessionStore(stage.host.home).load(run.report.session)
+    assert record.state is State.ENDED
+    assert record.failure == seen.contradicts
+    assert seen.contradicts in record.warnings

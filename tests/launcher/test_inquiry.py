@@ -1,0 +1,161 @@
+"""When an agent is asked what its context holds, and who sees the answer."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from launcher.errors import DeadlinePassed
+from launcher.inquiry import Inquiry, open_inquiry
+from providers.claude import ClaudeProvider
+from providers.pi import PiProvider
+from tests.launcher.agents_at_work import DEADLINE
+
+if TYPE_CHECKING:
+    from providers.base import JsonObject
+    from providers.sighting import Sighting
+
+USER: JsonObject = {"type": "user", "message": {"role": "user", "content": "hello"}}
+INIT: JsonObject = {"type": "system", "subtype": "init"}
+RESULT: JsonObject = {"type": "result", "subtype": "success"}
+COMPACTED: JsonObject = {"type": "system", "subtype": "compact_boundary"}
+MEMORY = "/home/ann/.claude/projects/p/memory/MEMORY.md"
+
+
+def answer(*files: tuple[str, str], tools: int = 5) -> JsonObject:
+    """Answer as Claude does."""
+    usage = {
+        "memoryFiles": [{"type": kind, "path": path} for kind, path in files],
+        "mcpTools": [{"name": f"mcp__amux__{number}"} for number in range(tools)],
+    }
+    said = {"subtype": "success", "request_id": "amux-context", "response": usage}
+    return {"type": "control_response", "response": said}
+
+
+class Agent:
+    """What a channel does with an inquiry; the agent's side is played by the test."""
+
+    def __init__(self, idle: float = 0.0) -> None:
+        self.questions: queue.Queue[JsonObject] = queue.Queue()
+        self.seen: queue.Queue[tuple[Sighting, ...]] = queue.Queue()
+        provider = ClaudeProvider()
+        question = provider.inquiry() or {}
+        self.inquiry = Inquiry(provider, question, self.questions.put, self.seen.put, idle=idle)
+
+    def turn(self) -> None:
+        """Take one turn."""
+        self.inquiry.sent(USER)
+        for message in (INIT, RESULT):
+            assert not self.inquiry.came(message)
+
+    def asked(self) -> JsonObject:
+        """Return the next question."""
+        return self.questions.get(timeout=DEADLINE)
+
+    def answers(self, *files: tuple[str, str], tools: int = 5) -> dict[str, Sighting]:
+        """Answer a question; return what was told of it."""
+        assert self.inquiry.came(answer(*files, tools=tools))
+        return {one.control: one for one in self.seen.get(timeout=DEADLINE)}
+
+
+def test_it_is_asked_once_after_the_first_turn_and_says_after_which() -> None:
+    agent = Agent()
+    agent.turn()
+    assert agent.asked()["request"] == {"subtype": "get_context_usage"}
+    seen = agent.answers(("Project", "/work/CLAUDE.md"), ("User", "/home/ann/.claude/CLAUDE.md"))
+    assert {name: one.observed for name, one in seen.items()} == {
+        "native memory": "absent",
+        "instruction files": "Project /work/CLAUDE.md, User /home/ann/.claude/CLAUDE.md",
+        "memory tools": "5 offered",
+    }
+    assert {one.turn for one in seen.values()} == {1}
+    assert not any(one.contradicts for one in seen.values())
+    agent.turn()
+    agent.inquiry.sent(USER)  # at work, so what is wanted now waits as well
+    with pytest.raises(DeadlinePassed):
+        agent.inquiry.ask(deadline=0.0)
+    assert agent.questions.empty()
+
+
+def test_after_a_compaction_it_is_asked_again() -> None:
+    agent = Agent()
+    agent.turn()
+    agent.asked()
+    agent.answers()
+    agent.inquiry.sent(USER)
+    assert not agent.inquiry.came(COMPACTED)
+    assert not agent.inquiry.came(RESULT)
+    agent.asked()
+    assert agent.answers()["native memory"].turn == 2
+
+
+def test_native_memory_and_missing_tools_contradict() -> None:
+    agent = Agent()
+    agent.turn()
+    agent.asked()
+    seen = agent.answers(("AutoMem", MEMORY), tools=0)
+    assert seen["native memory"].observed == "present"
+    assert MEMORY in seen["native memory"].contradicts
+    assert seen["memory tools"].observed == "none offered"
+    assert seen["memory tools"].contradicts
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        {"subtype": "error", "error": "Unknown subtype"},
+        {"subtype": "success", "response": {"categories": []}},
+    ],
+)
+def test_a_version_that_does_not_tell_is_never_said_to_have_none(response: JsonObject) -> None:
+    agent = Agent()
+    agent.turn()
+    agent.asked()
+    said = {"request_id": "amux-context", **response}
+    assert agent.inquiry.came({"type": "control_response", "response": said})
+    (one,) = agent.seen.get(timeout=DEADLINE)
+    assert (one.control, one.observed, one.contradicts) == ("native memory", "not offered", "")
+
+
+def test_while_a_message_waits_for_its_turn_nothing_is_asked() -> None:
+    agent = Agent(idle=DEADLINE)
+    agent.inquiry.sent(USER)
+    agent.inquiry.came(INIT)
+    agent.inquiry.sent(USER)
+    agent.inquiry.came(RESULT)
+    wanted: queue.Queue[tuple[Sighting, ...]] = queue.Queue()
+    asking = threading.Thread(target=lambda: wanted.put(agent.inquiry.ask(deadline=DEADLINE)))
+    asking.start()
+    agent.inquiry.came(INIT)
+    assert agent.questions.empty()
+    agent.inquiry.came(RESULT)
+    agent.asked()  # at once, since somebody waits
+    agent.answers()
+    assert {one.turn for one in wanted.get(timeout=DEADLINE)} == {2}
+    asking.join()
+    assert agent.questions.empty()
+
+
+def test_a_program_that_goes_on_at_once_is_not_delayed_by_a_question() -> None:
+    agent = Agent(idle=DEADLINE)
+    agent.turn()
+    agent.inquiry.sent(USER)
+    agent.inquiry.came(RESULT)
+    assert agent.questions.empty()
+
+
+def test_an_answer_that_somebody_else_asked_for_stays_theirs() -> None:
+    agent = Agent()
+    assert not agent.inquiry.came(answer())
+    agent.turn()
+    agent.asked()
+    theirs = {"subtype": "success", "request_id": "mine", "response": {}}
+    assert not agent.inquiry.came({"type": "control_response", "response": theirs})
+    agent.answers()
+
+
+def test_an_agent_that_knows_no_such_question_is_not_asked() -> None:
+    assert open_inquiry(PiProvider(), lambda _: None, lambda _: None) is None
