@@ -124,7 +124,7 @@ def send(process: Process, number: int) -> bool:
 
 
 def kill_all(find: Callable[[], list[Process]], ours: Callable[[Process], bool]) -> bool:
-    """Stop what `find` returns until nothing of it runs, then kill it; False if none could be.
+    """Stop what `find` returns until nothing of it runs, then kill it; False if that fails for all.
 
     `ours` says whether a process's whole group is of the run. Such a group is stopped at once: a
     machine full of forks leaves little time, and this also reaches members that came meanwhile.
@@ -145,7 +145,8 @@ def kill_all(find: Callable[[], list[Process]], ours: Callable[[Process], bool])
         if not any(reached):
             break
     killed = [process for process in known.values() if send(process, SIGKILL)]
-    return bool(killed)
+    # Nothing found is no failure: who dies meanwhile comes and goes between two looks.
+    return bool(killed) or not known
 
 
 def _stop_group(member: Process) -> bool:

@@ -18,6 +18,7 @@ import pytest
 from hub.cgroup import own_folder
 from launcher import cgroup
 from launcher.processes import MARKER, alive, find_marked
+from launcher.proctable import kill_all
 from launcher.sessions import SessionStore, State
 from launcher.spawn import AgentProcess, ExitStatus, SpawnRequest, spawn
 from materializer.values import Identity
@@ -87,6 +88,11 @@ def test_processes_that_go_on_forking_end_with_the_run(started: list[AgentProces
     assert process.stdout.readline() == b"ready\n"
     assert process.wait(DEADLINE * 3) == ExitStatus(code=0)
     assert living(uid) == []
+
+
+def test_a_look_that_finds_nobody_counts_as_no_failure_to_kill() -> None:
+    """Thousands that end by themselves come and go between two looks; none of them survives."""
+    assert kill_all(list, lambda _: False)
 
 
 def kill_guard_and_shim(process: AgentProcess) -> None:
