@@ -19,6 +19,7 @@ from hub.holder import process_start, read_holder
 from hub.home import RUN_MARKER
 from hub.residence import residence
 from hub.stopmark import is_marked
+from launcher.moment import Alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,31 +62,38 @@ class HubKeeper:
         self._first = first
         self._last = last
         self._pace = pace
-        self._lock = threading.Lock()
+        self._alone = Alone()
         self._kept: dict[str, _Home] = {}
 
     def keep(self, launch: str, host: Host, warn: Callable[[str], None] = lambda _: None) -> None:
         """Keep the host's Hub alive for this launch; `warn` hears why it cannot be started."""
         if RUN_MARKER in host.environ:
             return  # it would end with the run around this one
-        with self._lock:
-            found = next((one for one in self._kept.values() if one.path == host.home), None)
-            kept = found or _Home(host.home, host.environ)
+        added: list[_Home] = []
+
+        def add() -> None:
+            kept = next((one for one in self._kept.values() if one.path == host.home), None)
+            if kept is None:
+                kept = _Home(host.home, host.environ)
+                added.append(kept)
             kept.warn[launch] = warn
             self._kept[launch] = kept
-            if found is None:
-                threading.Thread(
-                    target=self._run, args=(kept,), name="amux-hub", daemon=True
-                ).start()
+
+        self._alone.do(add)
+        for kept in added:
+            threading.Thread(target=self._run, args=(kept,), name="amux-hub", daemon=True).start()
 
     def let_go(self, launch: str) -> None:
         """Keep it alive for this launch no longer."""
-        with self._lock:
+
+        def remove() -> None:
             kept = self._kept.pop(launch, None)
             if kept is not None:
                 del kept.warn[launch]
                 if not kept.warn:
                     kept.end()
+
+        self._alone.do(remove)
 
     def _run(self, kept: _Home) -> None:
         last: Holder | None = None
@@ -117,9 +125,7 @@ class HubKeeper:
         except (HubError, OSError) as error:
             message = str(error)
             if message != refused and not is_marked(kept.path):
-                with self._lock:
-                    told = tuple(kept.warn.values())
-                for warn in told:
+                for warn in tuple(kept.warn.values()):
                     warn(f"the Hub ended, and starting it again failed: {message}")
             return message
         return ""

@@ -74,3 +74,36 @@ class Lent:
             with contextlib.suppress(IndexError):  # somebody else closes it
                 close = self._closing.popleft()
                 close()
+
+
+class Alone:
+    """Does one thing at a time, and on the main thread nothing: that waits for another to do it.
+
+    An interrupted main thread leaves what it asked for to be done without it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def do(self, work: Callable[[], object]) -> None:
+        """Do this while nothing else is done here; raise what it raises."""
+        if threading.get_ident() != threading.main_thread().ident:
+            with self._lock:
+                work()
+            return
+        done = Moment()
+        errors: list[Exception] = []
+
+        def apart() -> None:
+            try:
+                with self._lock:
+                    work()
+            except Exception as error:  # noqa: BLE001  # raised again where it was asked for
+                errors.append(error)
+            finally:
+                done.tell()
+
+        threading.Thread(target=apart, name="amux-alone").start()
+        done.wait()
+        for error in errors:
+            raise error

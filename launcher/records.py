@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from launcher.binding import Lease, Unbound
 from launcher.errors import SessionDamaged, SessionNotFound
-from launcher.moment import Moment
+from launcher.moment import Alone
 from launcher.protocol import digest
 from launcher.sessions import RecordedEvidence, RunProcess, State, timestamp
 
@@ -26,12 +25,8 @@ if TYPE_CHECKING:
     from providers.sighting import Sighting
 
 
-LIVE: Final = threading.Lock()
-"""Held where a record is read and written again while its run lives: two threads do that.
-
-Never by the main thread: a signal handler may interrupt it there, and wait for a run whose end is
-to be written down.
-"""
+LIVE: Final = Alone()
+"""Reads a record and writes it again while its run lives: two threads do that."""
 
 
 def decided(attempt: Attempt, bound: Lease | Unbound, memory: Memory | None) -> SessionRecord:
@@ -79,34 +74,10 @@ def running(
     )
 
 
-def _alone(change: Callable[[], object]) -> None:
-    """Read a record and write it again, while nobody else does."""
-    if threading.get_ident() != threading.main_thread().ident:
-        with LIVE:
-            change()
-        return
-    done = Moment()
-    errors: list[Exception] = []
-
-    def apart() -> None:
-        try:
-            with LIVE:
-                change()
-        except Exception as error:  # noqa: BLE001  # raised again where it was asked for
-            errors.append(error)
-        finally:
-            done.tell()
-
-    threading.Thread(target=apart, name="amux-record").start()
-    done.wait()
-    for error in errors:
-        raise error
-
-
 def _update(
     sessions: SessionStore, session: str, change: Callable[[SessionRecord], SessionRecord]
 ) -> None:
-    _alone(lambda: sessions.update(change(sessions.load(session))))
+    LIVE.do(lambda: sessions.update(change(sessions.load(session))))
 
 
 def write_end(sessions: SessionStore, record: SessionRecord, status: ExitStatus) -> None:
@@ -201,7 +172,7 @@ def write_failure(
         sessions.update(replace(failed, warnings=warnings))
 
     try:
-        _alone(change)
+        LIVE.do(change)
     except OSError:
         attempt.lock.unsettled = True
 
