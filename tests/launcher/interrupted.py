@@ -9,6 +9,9 @@ or if anything of a run is left. A POINT is
     MODULE:FUNCTION:N   the N-th line that runs in calls of it, such as events:next:2
     N                   the N-th of all lines by first visits, told apart by who called; 0 for none
 
+Where HANDLER is INT or TERM the work is `amux launch`, which gets that signal, and its status is
+the program's; whoever started it looks at what is left.
+
 The last line says how many points of the second kind there were, and where the signal came.
 """
 
@@ -26,13 +29,14 @@ from typing import TYPE_CHECKING, Final
 
 from fixtures.scripted_provider import install_scripted_agent, scripted_registry
 from launcher import supervisor as supervision
-from launcher.errors import LaunchError
+from launcher.command import main as amux
+from launcher.errors import LaunchError, MemoryNotIsolated
 from launcher.host import this_host
 from launcher.processes import find_marked
 from launcher.request import LaunchRequest
+from launcher.sessions import SessionStore
 from launcher.supervisor import Supervisor
 from providers.base import Mode
-from providers.errors import ProviderError
 from tests.launcher.agents_at_work import COMMAND, DEADLINE
 
 if TYPE_CHECKING:
@@ -53,14 +57,15 @@ LISTS: Final[Mapping[str, str]] = MappingProxyType({"lists": ""})
 
 
 class Points:
-    """Follows this thread's work, and raises SIGUSR1 at one point of it."""
+    """Follows this thread's work, and raises a signal at one point of it."""
 
-    def __init__(self, wanted: str) -> None:
+    def __init__(self, wanted: str, number: int) -> None:
+        self._number = number
         self.reached = ""
         self.seen: set[tuple[str, int, str, int]] = set()
-        place, _, number = wanted.rpartition(":")
+        place, _, count = wanted.rpartition(":")
         self._place = place
-        self._left = int(number)
+        self._left = int(count)
         self._ours: dict[str, bool] = {}
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> Points | None:
@@ -89,17 +94,40 @@ class Points:
         self._left -= first
         if first and self._left == 0:
             self.reached = f"{point[0]}:{point[1]} from {point[2]}:{point[3]}"
-            signal.raise_signal(signal.SIGUSR1)
+            signal.raise_signal(self._number)
 
 
 def main() -> int:
     """Work, interrupted once; return 0 where all ended and nothing is left."""
-    folder, handler, wanted = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    folder, what, wanted = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+    if what in HANDLERS:
+        return close_in_handler(folder, HANDLERS[what], wanted)
+    return interrupt_launch(folder, signal.Signals[f"SIG{what}"], wanted)
+
+
+def interrupt_launch(folder: Path, number: int, wanted: str) -> int:
+    """Run `amux launch` with that signal at a point of it; return its status."""
+    from launcher.cli import launch  # noqa: PLC0415  # what is loaded by itself is no point
+
+    launch.this_host = scripted  # type: ignore[attr-defined]
+    command = str(install_scripted_agent(folder / "bin"))
+    sys.argv = ["amux", "launch", "listing", "--executable", command, "--option", "lists"]
+    points = Points(wanted, number)
+    sys.settrace(points)
+    try:
+        return amux()
+    finally:
+        sys.settrace(None)
+        sys.stdout.write(f"{len(points.seen)} points, signal at {points.reached}\n")
+
+
+def close_in_handler(folder: Path, handler: Callable[[Supervisor], None], wanted: str) -> int:
+    """Interrupt a supervisor's work; return 0 where all ended and nothing is left."""
     supervision.this_host = scripted  # type: ignore[attr-defined]
     supervisor = Supervisor(environ={**os.environ, "HOME": str(folder)})
-    points = Points(wanted)
-    signal.signal(signal.SIGUSR1, lambda *_: HANDLERS[handler](supervisor))
+    points = Points(wanted, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, lambda *_: handler(supervisor))
     supervisor.launch(bound(folder))  # so that from the first point on a run has to be ended
     sys.settrace(points)
     try:
@@ -111,7 +139,7 @@ def main() -> int:
         supervisor.close()
     finally:
         sys.settrace(None)
-    left = leftovers(supervisor)
+    left = f"running: {running}" if (running := supervisor.running()) else leftovers(folder)
     sys.stdout.write(left or f"{len(points.seen)} points, signal at {points.reached}\n")
     return 1 if left else 0
 
@@ -151,7 +179,7 @@ def work(supervisor: Supervisor, folder: Path) -> None:
         first.send({"ping": 1})
         first.receive(deadline=DEADLINE)
         supervisor.stop(second.id)
-        with contextlib.suppress(ProviderError):  # an agent that contradicts is not started
+        with contextlib.suppress(MemoryNotIsolated):  # an agent that contradicts
             supervisor.launch(bound(folder, provider="scripted", options={"answer": "on"}))
         brief = supervisor.launch(replace(plain, arguments=(*COMMAND, "--exit", "7")))
         brief.wait(DEADLINE)
@@ -172,11 +200,9 @@ def bound(
     )
 
 
-def leftovers(supervisor: Supervisor) -> str:
-    """Say what is left of the runs; empty where nothing is."""
-    if supervisor.running():
-        return f"running: {supervisor.running()}"
-    records = supervisor.records().records
+def leftovers(folder: Path) -> str:
+    """Say what is left of the runs of the home below `folder`; empty where nothing is."""
+    records = SessionStore(folder / "amux").list().records
     if active := [record.id for record in records if record.active]:
         return f"said to run: {active}"
     if alive := {key: one for key, one in find_marked([r.marker for r in records]).items() if one}:
