@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hub.config import SettingValue
 
 LOCK_FILE: Final = "hub.lock"
+_ENDED: Final = frozenset({b"Z", b"X"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +96,14 @@ def _serves(holder: Holder, home: Path) -> bool:
 
 
 def process_start(pid: int) -> int | None:
-    """Return a process's start time in clock ticks, or None when there is no such process."""
+    """Return a process's start time in clock ticks, or None when there is no such process.
+
+    One that has ended and that nobody has reaped, as in a container without an init, is none.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # one open, no Path
-            return int(file.read().rpartition(b")")[2].split()[19])
+            fields = file.read().rpartition(b")")[2].split()
+            return None if fields[0] in _ENDED else int(fields[19])
     except (OSError, ValueError, IndexError):
         return None
 

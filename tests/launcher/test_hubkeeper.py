@@ -142,6 +142,18 @@ def test_a_hub_that_a_person_serves_and_ends_is_left_ended(
     keeper.let_go("a run")
 
 
+def test_a_killed_hub_that_nobody_reaps_is_known_as_ended(by_hand: HubHome) -> None:
+    starts = Starts()
+    keeper = HubKeeper(start=starts, first=0.01)
+    keeper.keep("a run", this_host(by_hand.environ))
+    assert by_hand.process is not None
+    by_hand.process.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, by_hand.process.pid, os.WEXITED | os.WNOWAIT)
+    assert starts.made.get(timeout=SECONDS) == 1
+    assert came_back(this_host(by_hand.environ), None).pid != by_hand.process.pid
+    keeper.let_go("a run")
+
+
 def test_of_many_supervisors_one_starts_the_hub_again(host: Host) -> None:
     supervisors = [
         subprocess.Popen(
