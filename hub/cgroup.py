@@ -39,11 +39,17 @@ def paths_of(pid: int | str = "self") -> dict[str, str]:
 
 
 def ending_paths(paths: dict[str, str]) -> set[tuple[str, str]]:
-    """Return those of a process's groups, but the highest, with which it could be ended."""
+    """Return those of a process's groups, but the highest seen here, with which it could be ended.
+
+    A container's own group ends with the container, whatever is done in it.
+    """
+    tops = _tops()
     return {
         (names, path)
         for names, path in paths.items()
-        if path != "/" and (not names or _ENDING.intersection(names.split(",")))
+        if path != "/"
+        and (not names or _ENDING.intersection(names.split(",")))
+        and not any(path == root and options.issuperset(names.split(",")) for root, options in tops)
     }
 
 
@@ -70,6 +76,22 @@ def write(path: str, data: bytes) -> bool:
     except OSError:
         return False
     return True
+
+
+def _tops() -> list[tuple[str, set[str]]]:
+    """Return the highest group of each hierarchy that is mounted here, and its controllers."""
+    found = []
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:  # noqa: PTH123  # pathlib is too heavy
+            for line in file:
+                place, _, kind = line.rstrip(b"\n").partition(b" - ")
+                name, _, options = os.fsdecode(kind).split(" ", 2)
+                if name in {"cgroup", "cgroup2"}:
+                    words = {""} if name == "cgroup2" else set(options.split(","))
+                    found.append((_unescaped(place.split(b" ")[3]), words))
+    except (OSError, ValueError):
+        pass
+    return found
 
 
 def _place() -> tuple[str, str]:

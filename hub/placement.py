@@ -133,11 +133,10 @@ def leave(residence: str) -> Place:
     name = GROUP_PREFIX + hashlib.sha256(residence.encode()).hexdigest()[:12]
     for parent in above:
         folder = f"{parent}/{name}"
-        if _made(folder):
-            if cgroup.write(f"{folder}/cgroup.procs", b"0"):
-                kept = any(names for names, _ in cgroup.ending_paths(cgroup.paths_of()))
-                return Place(Placed.SHARED if kept else Placed.GROUP, folder)
-            remove(folder)
+        if _join(folder):
+            _sweep(parent)
+            kept = any(names for names, _ in cgroup.ending_paths(cgroup.paths_of()))
+            return Place(Placed.SHARED if kept else Placed.GROUP, folder)
     return Place(Placed.SHARED)
 
 
@@ -148,11 +147,23 @@ def remove(folder: str) -> None:
             os.rmdir(folder)  # noqa: PTH106  # a folder of the kernel's
 
 
-def _made(folder: str) -> bool:
-    try:
-        os.mkdir(folder)  # noqa: PTH102  # as above
-    except FileExistsError:
-        return True
-    except OSError:
-        return False
-    return True
+def _join(folder: str) -> bool:
+    """Make the group, unless it is there, and move this process into it."""
+    for _ in range(2):  # another Hub may sweep it before this one is in it
+        try:
+            os.mkdir(folder)  # noqa: PTH102  # a folder of the kernel's
+        except FileExistsError:
+            pass
+        except OSError:
+            return False
+        if cgroup.write(f"{folder}/cgroup.procs", b"0"):
+            return True
+    remove(folder)
+    return False
+
+
+def _sweep(parent: str) -> None:
+    """Remove what killed Hubs have left there; the kernel removes no group with a process in it."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(parent):  # noqa: PTH208  # as above
+            remove(f"{parent}/{name}")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hub import cgroup
 from hub.bindings import PRINCIPAL_PREFIX
 from hub.client import HubClient
 from hub.connection import connection_path, load_connection
@@ -16,14 +14,14 @@ from hub.holder import read_holder
 from hub.unixsocket import connect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from launcher.host import Host
     from launcher.request import LaunchRequest
 
 HUB_SECONDS: Final = 30.0
 """How long a launch waits for one answer of the Hub, which may have many to give."""
 CONNECT_SECONDS: Final = 2.0
-SHARED: Final = "shared"
-"""As in `hub.placement`, which a launch that finds the Hub running does not need."""
 ENDS_WITH_US: Final = (
     "the Hub runs in this launch's control group and cannot leave it: what ends the group (a unit, "
     "a CI job) ends the memory of every other session of this home too; start it elsewhere first, "
@@ -52,13 +50,14 @@ def _refuse_without_runtime(host: Host) -> None:
         )
 
 
-def open_hub(request: LaunchRequest, host: Host) -> HubClient:
+def open_hub(request: LaunchRequest, host: Host, warn: Callable[[str], None]) -> HubClient:
     """Return a client of a Hub that answers; a local one is started on demand.
 
-    Raises MemoryDisabled where the configuration says off and no Hub runs, else HubError.
+    `warn` hears where one that was started ends with this launch's control group. Raises
+    MemoryDisabled where the configuration says off and no Hub runs, else HubError.
     """
     if not _answers(host):
-        _start_hub(request, host)
+        _start_hub(request, host, warn)
     return hub_client(host)
 
 
@@ -76,11 +75,12 @@ def _answers(host: Host) -> bool:
     return False
 
 
-def _start_hub(request: LaunchRequest, host: Host) -> None:
+def _start_hub(request: LaunchRequest, host: Host, warn: Callable[[str], None]) -> None:
     # Imported here: a launch that finds the Hub running needs none of it, and starts sooner.
     from hub import config  # noqa: PLC0415
     from hub.enrolment import enrol_local, remote_connection  # noqa: PLC0415
     from hub.local import ensure_running  # noqa: PLC0415
+    from hub.placement import Placed  # noqa: PLC0415
 
     enrol_local(host.home)
     if remote_connection(host.home) is not None:
@@ -88,16 +88,10 @@ def _start_hub(request: LaunchRequest, host: Host) -> None:
     if not config.load(host.home).memory_enabled:
         raise MemoryDisabled("memory.enabled is false")
     if request.start_hub:
-        ensure_running(host.home, host.environ)
-
-
-def ends_with_us(host: Host) -> tuple[str, ...]:
-    """Return a warning where what ends this launch's control group ends the Hub of others too."""
-    holder = read_holder(host.home)
-    if holder is None or holder.placed != SHARED:
-        return ()
-    ours, its = (cgroup.ending_paths(cgroup.paths_of(pid)) for pid in (os.getpid(), holder.pid))
-    return (ENDS_WITH_US,) if ours & its else ()
+        started = ensure_running(host.home, host.environ)
+        shared = started.holder is not None and started.holder.placed == Placed.SHARED
+        if started.fresh and shared:
+            warn(ENDS_WITH_US)
 
 
 def own_principal(host: Host) -> str | None:

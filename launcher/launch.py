@@ -45,7 +45,7 @@ from launcher.furnishing import furnish
 from launcher.handed import remarks
 from launcher.hearing import open_hearing
 from launcher.hubkeeper import HUBS
-from launcher.hublink import ends_with_us, hub_client
+from launcher.hublink import hub_client
 from launcher.inquiry import open_inquiry
 from launcher.leases import LEASES
 from launcher.lines import LineChannel
@@ -130,10 +130,9 @@ def _carry(
 ) -> Run:
     """Take the arrows one after the other."""
     subject = attempt.subject
-    bound, memory = _bind(attempt, undo)
-    notes = (*furnish(attempt), *remarks(attempt))
-    if memory is not None:
-        notes += ends_with_us(attempt.host)
+    hub_notes: list[str] = []
+    bound, memory = _bind(attempt, undo, hub_notes.append)
+    notes = (*hub_notes, *furnish(attempt), *remarks(attempt))
     # Before anything is started, so that a crash leaves the marker by which it is ended.
     record = sessions.update(decided(attempt, bound, memory))
     agent = agent_request(attempt, memory)
@@ -217,10 +216,12 @@ def _warn(notices: Notices, sentence: str) -> None:
         notices.tell(warnings=(sentence,))
 
 
-def _bind(attempt: Attempt, undo: contextlib.ExitStack) -> tuple[Lease | Unbound, Memory | None]:
+def _bind(
+    attempt: Attempt, undo: contextlib.ExitStack, warn: Callable[[str], None]
+) -> tuple[Lease | Unbound, Memory | None]:
     """Ask for the binding, check whose memory this launch may get, and prepare it."""
     subject, host, request = attempt.subject, attempt.host, attempt.request
-    bound = memories.bind(subject, request, host, launch=attempt.record.marker)
+    bound = memories.bind(subject, request, host, launch=attempt.record.marker, warn=warn)
     memory = None
     if isinstance(bound, Lease):
         if bound.token is not None:

@@ -22,6 +22,8 @@ from materializer.values import PlannedFile
 from providers.base import Grant, Tools
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from launcher.host import Host
     from launcher.request import LaunchRequest
     from launcher.sessions import SessionRecord
@@ -62,8 +64,18 @@ class Memory:
         return self.connection is not None and not self.connection.remote
 
 
-def bind(subject: Subject, request: LaunchRequest, host: Host, *, launch: str) -> Lease | Unbound:
-    """Resolve the binding: from the Hub for a fresh session, from the record for a resumed one."""
+def bind(
+    subject: Subject,
+    request: LaunchRequest,
+    host: Host,
+    *,
+    launch: str,
+    warn: Callable[[str], None],
+) -> Lease | Unbound:
+    """Resolve the binding: from the Hub for a fresh session, from the record for a resumed one.
+
+    `warn` hears what people should know of a Hub that was started for it.
+    """
     capabilities = subject.provider.capabilities
     if subject.foreign == "":
         return Unbound(
@@ -82,7 +94,7 @@ def bind(subject: Subject, request: LaunchRequest, host: Host, *, launch: str) -
         if not subject.stored.bound:
             return Unbound("the session began without memory and stays so", warning=False)
         return bind_stored(
-            lambda: open_hub(request, host),
+            lambda: open_hub(request, host, warn),
             launch=launch,
             principal=subject.stored.principal or None,
             binding=subject.stored.binding,
@@ -90,7 +102,9 @@ def bind(subject: Subject, request: LaunchRequest, host: Host, *, launch: str) -
     if not capabilities.memory:
         lacking = "; ".join(capabilities.missing) or "memory"
         return Unbound(f"{subject.provider.name} lacks: {lacking}", warning=False)
-    return bind_fresh(lambda: open_hub(request, host), launch=launch, principal=request.principal)
+    return bind_fresh(
+        lambda: open_hub(request, host, warn), launch=launch, principal=request.principal
+    )
 
 
 def prepare(subject: Subject, lease: Lease, host: Host, paths: RunPaths) -> Memory:

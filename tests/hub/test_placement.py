@@ -25,15 +25,17 @@ if TYPE_CHECKING:
 SECONDS: Final = 60.0
 LAUNCH: Final = """
 import os, sys
-from hub.local import ensure_running
-from launcher.hublink import ends_with_us
 from launcher.host import this_host
+from launcher.hublink import open_hub
+from launcher.request import LaunchRequest
 for group in sys.argv[1:]:
     with open(group + "/cgroup.procs", "w") as file:
         file.write("0")
 host = this_host(os.environ)
-ensure_running(host.home, host.environ)
-print(len(ends_with_us(host)), flush=True)
+warned = [], []
+for words in warned:
+    open_hub(LaunchRequest(provider="generic"), host, words.append).close()
+print(len(warned[0]), len(warned[1]), flush=True)
 sys.stdin.read()
 """
 # Writes down how it was called, then does what it was asked to run.
@@ -120,7 +122,7 @@ def test_a_hub_outlives_the_control_group_of_the_launch_that_started_it(
             assert outside
             assert launch.pid in group.members()
         shared = holder.placed == Placed.SHARED
-        assert warned == f"{int(shared)}\n"
+        assert warned == f"{int(shared)} 0\n"
         for pid in group.members() or {launch.pid}:
             os.kill(pid, 9)
         assert launch.wait(SECONDS) == -9
@@ -136,7 +138,7 @@ def test_a_hub_that_cannot_leave_its_launchs_control_group_says_so(on_demand: Hu
         holder = read_holder(on_demand.home)
         assert holder is not None
         inside = holder.pid in group.members()
-        assert warned == f"{int(holder.placed == Placed.SHARED)}\n"
+        assert warned == f"{int(holder.placed == Placed.SHARED)} 0\n"
         if inside:
             assert holder.placed == Placed.SHARED
         said = subprocess.run(
@@ -169,6 +171,25 @@ def test_the_group_that_was_made_for_a_hub_goes_with_it(on_demand: HubHome) -> N
         stop_hub(on_demand.home)
         assert not holder.group or not Path(holder.group).exists()
         launch.communicate(timeout=SECONDS)
+
+
+def test_a_hub_sweeps_the_groups_that_killed_hubs_left(on_demand: HubHome) -> None:
+    with unit(*own_groups()) as group:
+        left = [f"{parent}/amux-hub-0123456789ab" for parent in own_groups() if group.folders]
+        for folder in left:
+            os.mkdir(folder)  # noqa: PTH102  # a folder of the kernel's
+        with group.start(on_demand) as launch:
+            assert launch.stdout is not None
+            launch.stdout.readline()
+            holder = read_holder(on_demand.home)
+            assert holder is not None
+            # Swept beside the Hub's own, where it has one.
+            swept = [path for path in left if Path(path).parent == Path(holder.group).parent]
+            assert not any(Path(path).exists() for path in swept)
+            stop_hub(on_demand.home)
+            launch.communicate(timeout=SECONDS)
+        for folder in set(left).difference(swept):
+            placement.remove(folder)
 
 
 def test_a_hub_is_started_in_a_scope_where_a_manager_makes_one(
@@ -226,6 +247,17 @@ def test_a_manager_that_refuses_or_hangs_or_is_not_there_is_done_without(
 )
 def test_a_group_that_only_counts_ends_nothing(paths: dict[str, str], *, ends: bool) -> None:
     assert bool(cgroup.ending_paths(paths)) == ends
+
+
+def test_the_highest_group_that_a_container_sees_is_not_one_that_something_in_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tops = [("/docker/1", {"rw", "pids"}), ("/docker/1", {""})]
+    monkeypatch.setattr(cgroup, "_tops", lambda: tops)
+    assert cgroup.ending_paths({"": "/docker/1", "pids": "/docker/1"}) == set()
+    inner = {"": "/docker/1/job", "pids": "/docker/1/job"}
+    assert cgroup.ending_paths(inner) == set(inner.items())
+    assert cgroup.ending_paths({"freezer": "/docker/1"}) == {("freezer", "/docker/1")}
 
 
 def manager(folder: Path, script: str) -> Path:
