@@ -11,10 +11,10 @@ from materializer.values import PlannedFile
 from providers.base import Framing, Preflight
 from providers.claude import arguments as argv
 from providers.claude import settings, sources, tools
-from providers.claude.plan import STREAM
+from providers.claude.plan import STREAM, bound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from providers.base import AgentRequest, Grant
     from providers.claude.plan import Caller
@@ -31,6 +31,15 @@ SETTLING: Final = (
     argv.DISALLOWED,
 )
 """The caller's options that decide which settings count, and which tools are offered."""
+OURS: Final = (
+    (argv.APPEND, "-"),
+    (argv.APPEND_FILE, None),
+    (argv.SUBAGENT, "-"),
+    (argv.SUBAGENT_FILE, None),
+    (argv.SNAPSHOT, "off"),
+    (argv.ALLOWED, tools.PREFIX),
+)
+"""Options of amux's own that the launch may have, with something to ask with; None for a file."""
 QUIET: Final = {"disableAllHooks": True}
 FILE: Final = "preflight.json"
 _PASSING: Final = (
@@ -46,6 +55,7 @@ def preflight(caller: Caller, grant: Grant) -> Preflight:
     request = caller.request
     asked = settings.merged((*caller.layers, settings.OFF_SETTINGS, QUIET, *_marks(caller)))
     settling = [word for item in caller.items if item.name in SETTLING for word in item.words]
+    settling.extend(_ours(caller, grant))
     return Preflight(
         argv=(
             *request.command,
@@ -63,6 +73,14 @@ def preflight(caller: Caller, grant: Grant) -> Preflight:
     )
 
 
+def _ours(caller: Caller, grant: Grant) -> Iterator[str]:
+    """Give the launch's options without their texts: who does not know one ends here, before it."""
+    planned = argv.parse(bound(caller, grant).argv[len(caller.request.command) :])
+    for name, value in OURS:
+        if argv.given(planned, name):
+            yield f"{name}={posixpath.join(grant.config, FILE) if value is None else value}"
+
+
 def _remember(
     caller: Caller, grant: Grant, asked: settings.Settings, settling: list[str]
 ) -> str | None:
@@ -77,7 +95,7 @@ def _remember(
             request.version,
             request.cwd,
             request.home,
-            settling,
+            [word.replace(grant.config, "") for word in settling],
             asked,
             # Another user's copy of the command lies in the run, whose name no answer depends on.
             tools.tried(grant).replace(grant.config, ""),

@@ -146,3 +146,18 @@ def test_a_claude_that_does_not_know_an_option_of_amuxs_is_refused_by_its_name(
         pytest.raises(UnsupportedVersion, match="does not know --system-prompt-snapshot, which"),
     ):
         stage.turn(executable=program)
+
+
+def test_a_print_launch_of_it_is_refused_by_that_name_too_and_never_begun(
+    tmp_path: Path, host: Host
+) -> None:
+    real = pinned("claude", "2.1.197").executable
+    banner = 'if [ "$1" = --version ]; then echo "2.1.332 (Claude Code)"; exit; fi'
+    program = shim(tmp_path / "claude", banner, f'exec {real} "$@"')
+    with staged(tmp_path / "stage", host, "claude", "2.1.197") as stage:
+        tail = (*stage.options, *PROMPTS["claude"])
+        done, turn = stage.amux("launch", "claude", "--executable", str(program), "--", *tail)
+        assert (done.returncode, turn) == (125, None), done.stderr
+    assert "2.1.332 does not know --append-subagent-system-prompt, which amux" in done.stderr
+    (record,) = SessionStore(host.home).list().records
+    assert "--append-subagent-system-prompt" in record.failure

@@ -511,6 +511,27 @@ def test_without_a_stream_a_preflight_of_the_same_binary_and_settings_comes_firs
     assert then.framing is Framing.RAW
 
 
+@pytest.mark.parametrize("version", ["2.1.112", "2.1.197", "2.1.205", "2.1.332"])
+@pytest.mark.parametrize("mode", [Mode.TERMINAL, Mode.PASSTHROUGH])
+@pytest.mark.parametrize("text", ["", "x" * 200_000])
+def test_a_preflight_has_each_option_of_amuxs_that_its_launch_has_and_none_of_their_texts(
+    version: str, mode: Mode, text: str
+) -> None:
+    asked = request("hi", "--append-system-prompt", f"private {text}", mode=mode, version=version)
+    first = CLAUDE.plan(asked, grant(), Facts())
+    then = CLAUDE.plan(asked, grant(), Facts(), Confirmed())
+    assert isinstance(first, Preflight)
+    assert not isinstance(then, Preflight)
+    mine = {
+        word.partition("=")[0]
+        for word in then.argv
+        if word.startswith(("--append-", "--system-prompt-", "--allowedTools", "--settings"))
+    }
+    assert len(mine) >= 3
+    assert mine <= {word.partition("=")[0] for word in first.argv}
+    assert not any("private" in word for word in first.argv)
+
+
 def test_a_preflight_is_remembered_only_for_the_same_of_everything_it_depends_on() -> None:
     def digest(
         asked: AgentRequest, files: dict[str, bytes] | None = None, run: str = CONFIG
