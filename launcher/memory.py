@@ -45,6 +45,7 @@ class Frozen:
     protocol_version: str
     protocol_digest: str
     instructions: str | None
+    subagent_instructions: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +141,7 @@ def prepare(subject: Subject, lease: Lease, host: Host, paths: RunPaths) -> Memo
         work=str(paths.work),
         tool_list=frozen.tool_list,
         instructions=frozen.instructions,
+        subagent_instructions=frozen.subagent_instructions,
     )
     variables = MemoryVariables(
         binding=lease.binding,
@@ -190,6 +192,7 @@ def _frozen(subject: Subject) -> Frozen:
             protocol_version=stored.protocol_version,
             protocol_digest=stored.protocol_digest,
             instructions=stored.instructions,
+            subagent_instructions=stored.subagent_instructions or None,
         )
     tools = subject.provider.capabilities.tools
     text = load("mcp" if tools is Tools.MCP else "cli")
@@ -200,16 +203,19 @@ def _frozen(subject: Subject) -> Frozen:
         protocol_version=text.version,
         protocol_digest=text.digest,
         instructions=None,
+        subagent_instructions=None,
     )
 
 
 def _check_frozen(stored: SessionRecord) -> None:
     """Raise SessionDamaged unless the texts are those that the session began with."""
-    wrong = None
+    wrong, own = None, stored.subagent_instructions
     if digest(stored.protocol) != stored.protocol_digest:
         wrong = "its protocol is not the text that was frozen"
     elif stored.instructions and digest(stored.instructions) != stored.instructions_digest:
         wrong = "its instructions are not the text that was frozen"
+    elif own and digest(own) != stored.subagent_instructions_digest:
+        wrong = "its sub-agents' instructions are not the text that was frozen"
     elif stored.tool_list and stored.tool_list not in LISTS:
         wrong = f"it began with the tool list {stored.tool_list}, which this amux does not have"
     if wrong is not None:

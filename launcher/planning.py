@@ -128,7 +128,8 @@ def _plan_known(
     step = compute(agent, grant, facts)
     if isinstance(step, LaunchPlan):
         _check_framing(attempt, step)
-        return step, Confirmed(instructions=step.instructions)
+        own = step.subagent_instructions
+        return step, Confirmed(instructions=step.instructions, subagent_instructions=own)
     if grant is None:
         message = f"{provider.name} asked for a pre-flight of a launch without memory"
         raise LaunchError(message)
@@ -231,6 +232,7 @@ def together(before: Confirmed, now: Confirmed) -> Confirmed:
     return Confirmed(
         evidence=(*earlier, *now.evidence),
         instructions=now.instructions or before.instructions,
+        subagent_instructions=now.subagent_instructions or before.subagent_instructions,
         native_id=now.native_id or before.native_id,
         warnings=(*before.warnings, *now.warnings),
         version=now.version or before.version,
@@ -253,12 +255,15 @@ def controls(  # noqa: PLR0913  # what a request is held to, and who hears of it
     """
     provider, instructions = attempt.subject.provider, confirmed.instructions or ""
     admit, outgoing = held(provider.admit), held(provider.outgoing, dict)
+    own = confirmed.subagent_instructions
     opened = held(provider.opened, Confirmed, NoneType)
     known = set(agent.conversations) | {confirmed.native_id or ""}
 
     def before(method: str, params: JsonObject) -> JsonObject:
         admit(channel, method, params, frozenset(known))
-        return outgoing(method, params, instructions)
+        if own is None:  # so that a provider that knows of none need not take it
+            return outgoing(method, params, instructions)
+        return outgoing(method, params, instructions, subagent_instructions=own)
 
     def after(method: str, result: JsonObject) -> None:
         try:

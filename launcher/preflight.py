@@ -114,6 +114,7 @@ def _confirmed(value: object) -> Confirmed | None:
         return Confirmed(
             evidence=tuple(Evidence(**one) for one in fields["evidence"]),
             instructions=fields["instructions"],
+            subagent_instructions=fields["subagent_instructions"],
             native_id=fields["native_id"],
             warnings=tuple(fields["warnings"]),
             version=fields["version"],

@@ -55,6 +55,9 @@ def running(
 ) -> SessionRecord:
     """Return the record of a run that stands, with the frozen text and the evidence."""
     instructions = (confirmed.instructions or plan.instructions or "") if record.bound else ""
+    own = confirmed.subagent_instructions or plan.subagent_instructions if record.bound else None
+    # An older agent that cannot take the frozen text leaves it to the next run.
+    own = own or record.subagent_instructions
     return replace(
         record,
         state=State.RUNNING,
@@ -63,6 +66,8 @@ def running(
         conversations=_with(record, report.native_id),
         instructions=instructions,
         instructions_digest=digest(instructions) if instructions else "",
+        subagent_instructions=own,
+        subagent_instructions_digest=digest(own) if own else "",
         processes=(
             RunProcess(role="agent", pid=process.pid, start=process.start_time),
             RunProcess(role="shim", pid=process.shim_pid, start=process.shim_start_time),

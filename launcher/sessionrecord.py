@@ -94,6 +94,8 @@ class SessionRecord:
     protocol_digest: str = ""
     instructions: str = ""
     instructions_digest: str = ""
+    subagent_instructions: str = ""
+    subagent_instructions_digest: str = ""
     tools: str = ""
     tool_list: str = ""
     command: tuple[str, ...] = ()

@@ -133,6 +133,8 @@ class AgentRequest:
 class Grant:
     """Memory for one launch. `instructions` is set on a resume: the frozen text, byte for byte.
 
+    So is `subagent_instructions`, where the session's sub-agents get a text of their own instead.
+
     `cli` is the argv of the agent-side command, `connection` the path of its connection file,
     `config` and `work` the run's folders (`materializer.values.RunPaths`). `mcp` is the argv of
     the MCP server, with the list of tools that the session began with.
@@ -147,6 +149,7 @@ class Grant:
     work: str
     tool_list: str = "1"
     instructions: str | None = None
+    subagent_instructions: str | None = None
 
     @property
     def mcp(self) -> tuple[str, ...]:
@@ -171,14 +174,16 @@ class Evidence:
 class Confirmed:
     """What a conversation with the agent established.
 
-    `instructions` is the merged text that the session freezes, `native_id` the agent's own id
-    of the conversation, where it has one by now. `version` is what the agent itself says that it
+    `instructions` is the merged text that the session freezes, `subagent_instructions` another one
+    for its sub-agents, where they do not get the same. `native_id` is the agent's own id of the
+    conversation, where it has one by now. `version` is what the agent itself says that it
     is, where it does: a launcher that asked another one plans anew. `foreign`: the conversation did
     not begin in this session, so that what an earlier memory put into it is there.
     """
 
     evidence: tuple[Evidence, ...] = ()
     instructions: str | None = None
+    subagent_instructions: str | None = None
     native_id: str | None = None
     warnings: tuple[str, ...] = ()
     version: str = ""
@@ -207,7 +212,7 @@ class LaunchPlan:
 
     `environment` is added to the request's, `without` removed from it. `server` is the argv of a
     second process that must run beside the agent (an app-server beside its screen); the channel
-    is then the server's, on the Unix socket `socket`, which it makes. `instructions` and
+    is then the server's, on the Unix socket `socket`, which it makes. The instructions and
     `native_id` where they are known before the start. `driven`: in a mode where stdio is the
     caller's, a program of the caller's drives the agent with JSON lines; the launcher carries them,
     each held by `outgoing`.
@@ -222,6 +227,7 @@ class LaunchPlan:
     server: tuple[str, ...] | None = None
     socket: str | None = None
     instructions: str | None = None
+    subagent_instructions: str | None = None
     native_id: str | None = None
     warnings: tuple[str, ...] = ()
 
@@ -430,14 +436,21 @@ class Provider(ABC):
         del message
         return None
 
-    def outgoing(self, method: str, params: JsonObject, instructions: str) -> JsonObject:
+    def outgoing(
+        self,
+        method: str,
+        params: JsonObject,
+        instructions: str,
+        *,
+        subagent_instructions: str | None = None,
+    ) -> JsonObject:
         """Return a supervisor's own later request as it may be sent in a bound launch.
 
         On a channel of JSON lines `method` is the message's type and `params` the whole message.
-        `instructions` is the frozen text. Raises BadArguments where the request would undo a
-        control of the launch.
+        `instructions` is the frozen text; `subagent_instructions` is passed only where the launch
+        confirmed one. Raises BadArguments where the request would undo a control of the launch.
         """
-        del method, instructions
+        del method, instructions, subagent_instructions
         return params
 
     def refusal(self, message: JsonObject, reason: str) -> JsonObject | None:

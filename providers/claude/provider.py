@@ -183,9 +183,16 @@ class ClaudeProvider(Provider):
         """Read native memory, instruction files and memory tools in the context's usage."""
         return context.answered(message)
 
-    def outgoing(self, method: str, params: JsonObject, instructions: str) -> JsonObject:
+    def outgoing(
+        self,
+        method: str,
+        params: JsonObject,
+        instructions: str,
+        *,
+        subagent_instructions: str | None = None,
+    ) -> JsonObject:
         """Hold a supervisor's control requests to what the launch confirmed."""
-        del method
+        del method, subagent_instructions
         return requests.held(params, instructions)
 
     def refusal(self, message: JsonObject, reason: str) -> JsonObject | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, Any, Final
 
 from providers.base import Evidence
-from providers.codex.flags import SERVER, SUBAGENT_TEXT
+from providers.codex.flags import SERVER
 from providers.errors import BadArguments, NotConfirmed
 
 if TYPE_CHECKING:
@@ -76,15 +77,19 @@ def merge(configured: str, protocol: str) -> str:
 
 def check_not_pinned(answer: JsonObject) -> None:
     """Refuse developer instructions that stand above `-c`: ours could not be added there."""
-    for kind, file, config in _layers(answer):
-        if kind == OWN_FLAGS:
-            return
-        if "developer_instructions" in config:
-            raise BadArguments(
-                f"{file or kind} sets developer_instructions above every flag, so the memory "
-                "protocol cannot be added on the screen or in `codex exec`; launch over the "
-                "app-server's channel, or remove it there"
-            )
+    for name in above_flags(answer, "developer_instructions"):
+        raise BadArguments(
+            f"{name} sets developer_instructions above every flag, so the memory protocol cannot "
+            "be added on the screen or in `codex exec`; launch over the app-server's channel, or "
+            "remove it there"
+        )
+
+
+def above_flags(answer: JsonObject, dotted: str) -> tuple[str, ...]:
+    """Name the layers above `-c`, and above a thread's own `config`, that set a key."""
+    layers = itertools.takewhile(lambda layer: layer[0] != OWN_FLAGS, _layers(answer))
+    found = ((file or kind, value_at(config, dotted)) for kind, file, config in layers)
+    return tuple(name for name, value in found if value is not None)
 
 
 def server_warnings(answer: JsonObject, planned: Mapping[str, object]) -> tuple[str, ...]:
@@ -160,25 +165,15 @@ def role_warnings(answer: JsonObject) -> tuple[str, ...]:
     )
 
 
-def subagent_warnings(answer: JsonObject) -> tuple[str, ...]:
-    """Return a warning where sub-agents get a text of their own in place of the instructions."""
-    if value_at(answer.get("config"), SUBAGENT_TEXT) is None:
-        return ()
-    layers = ((file or kind, config) for kind, file, config in _layers(answer))
-    files = (name for name, config in layers if value_at(config, SUBAGENT_TEXT) is not None)
-    whence = next(files, "Codex's configuration")
-    return (f"{whence} sets {SUBAGENT_TEXT}, which replaces the memory protocol in sub-agents",)
-
-
-def awaits_trust(answer: JsonObject) -> tuple[str, ...]:
-    """Name the project folders whose developer instructions count only once they are trusted.
+def awaiting_trust(answer: JsonObject, dotted: str) -> tuple[str, ...]:
+    """Name the project folders that set a key which counts only once they are trusted.
 
     Codex trusts a folder by itself when a thread may write to it.
     """
     return tuple(
         str((layer.get("name") or {}).get("dotCodexFolder") or "the project")
         for layer in objects(answer.get("layers"))
-        if layer.get("disabledReason") and value_at(layer, "config.developer_instructions")
+        if layer.get("disabledReason") and value_at(layer, f"config.{dotted}") is not None
     )
 
 

@@ -39,10 +39,13 @@ OFF: Final = {
 DISABLED: Final = ("--disable", "memories", "--disable", "memory_tool")
 """Beside a caller's `--enable`, which comes after every `-c`; `--disable` comes after both."""
 NO_HOOKS: Final = {"features.hooks": False}
+INSTRUCTIONS: Final = "developer_instructions"
 DIRECT: Final = "features.code_mode.direct_only_tool_namespaces"
 """Shows the tools to models that would have to search for them; unknown to 0.141 and older."""
 SUBAGENT_TEXT: Final = "features.multi_agent_v2.subagent_developer_instructions"
 """What sub-agents get in place of the developer instructions, also where it is empty."""
+SPARED: Final = frozenset({DIRECT, SUBAGENT_TEXT})
+"""Keys that a launch can be without in a version that does not know them."""
 MAX_ARGUMENT_BYTES: Final = 131_071
 """The kernel's limit for one argument."""
 
@@ -131,7 +134,7 @@ def key_that_ended(said: str) -> str:
 def own_keys(at: str) -> tuple[str, ...]:
     """Return those of amux's own keys that are `at` this key, likeliest first."""
     servers = (f"mcp_servers.{SERVER}.{name}" for name in SERVER_KEYS)
-    keys = (DIRECT, *OFF, *NO_HOOKS, *servers)
+    keys = (DIRECT, *OFF, *NO_HOOKS, *servers, SUBAGENT_TEXT)
     return tuple(name for name in keys if overlap(name, at))
 
 
@@ -140,18 +143,18 @@ def overlap(name: str, other: str) -> bool:
     return f"{name}.".startswith(f"{other}.") or f"{other}.".startswith(f"{name}.")
 
 
-def instructions(text: str) -> tuple[str, ...]:
-    """Return the override that carries the merged developer instructions.
+def carrying(name: str, text: str) -> tuple[str, ...]:
+    """Return the override that carries a text with the protocol merged into it.
 
     Raises BadArguments where the kernel would refuse the argument for its length.
     """
-    flag = f"developer_instructions={literal(text)}"
+    flag = f"{name}={literal(text)}"
     size = len(flag.encode())
     if size > MAX_ARGUMENT_BYTES:
         raise BadArguments(
-            f"the developer instructions take {size} bytes as an argument of codex, and the "
-            f"kernel allows {MAX_ARGUMENT_BYTES}; shorten developer_instructions in Codex's "
-            "configuration, or launch over the app-server's channel"
+            f"{name} and the memory protocol take {size} bytes as an argument of codex, and the "
+            f"kernel allows {MAX_ARGUMENT_BYTES}; shorten {name} in Codex's configuration, or "
+            "launch over the app-server's channel"
         )
     return ("-c", flag)
 

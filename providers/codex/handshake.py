@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from providers.base import Confirmed, Evidence, Tools
-from providers.codex import config, features, flags, hooks, threads, tools, version
+from providers.codex import (
+    config,
+    features,
+    flags,
+    hooks,
+    subagents,
+    threads,
+    tools,
+    version,
+)
 from providers.codex.asking import ANSWER_SECONDS, START_SECONDS, ask_all
 from providers.errors import BadArguments, NotConfirmed, RequestRefused, UnsupportedVersion
 
@@ -17,6 +26,15 @@ if TYPE_CHECKING:
 
 CLIENT: Final = {"name": "amux", "title": "amux", "version": "0.1.0"}
 THREAD_CONFIG: Final = "thread-config"
+TEXTS: Final = (flags.INSTRUCTIONS, flags.SUBAGENT_TEXT)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What a thread is told, and its sub-agents where they do not get the same; each is frozen."""
+
+    instructions: str
+    subagents: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,28 +109,49 @@ def _readable(answer: Answer) -> JsonObject:
 
 def config_warnings(answer: JsonObject, grant: Grant) -> tuple[str, ...]:
     """Return what the configuration does to the launch, apart from native memory."""
-    found = config.role_warnings(answer) + config.subagent_warnings(answer)
+    found = config.role_warnings(answer) + subagents.warnings(answer, grant)
     if grant.tools is Tools.MCP:
         found += config.server_warnings(answer, flags.server_entry(grant))
         found += config.namespace_warnings(answer)
     return found
 
 
-def merged(answer: JsonObject, grant: Grant) -> str:
-    """Return the frozen text of a resume, or the configured text and the protocol."""
-    if grant.instructions is not None:
-        return grant.instructions
-    return config.merge(config.developer_instructions(answer), grant.protocol)
+def merged(
+    answer: JsonObject, request: AgentRequest, grant: Grant, *, lasting: bool = False
+) -> Texts:
+    """Return the frozen texts of a resume, or the configured ones and the protocol."""
+    instructions = grant.instructions
+    if instructions is None:
+        instructions = config.merge(config.developer_instructions(answer), grant.protocol)
+    return Texts(instructions, subagents.merged(answer, request, grant, lasting=lasting))
 
 
-def open_thread(channel: Channel, request: AgentRequest, instructions: str | None) -> str:
+def open_bound(channel: Channel, request: AgentRequest, texts: Texts) -> tuple[str, Texts]:
+    """Open the thread and return its id, with the texts that it was opened with.
+
+    A session's text of sub-agents' own is left out where an older Codex resumes it, which does not
+    know the key: its sub-agents get what their parent gets.
+    """
+    try:
+        return open_thread(channel, request, texts), texts
+    except RequestRefused as error:
+        at = flags.key_that_ended(error.answer)
+        if texts.subagents is None or not flags.overlap(flags.SUBAGENT_TEXT, at):
+            raise
+    return open_bound(channel, request, replace(texts, subagents=None))
+
+
+def open_thread(channel: Channel, request: AgentRequest, texts: Texts | None) -> str:
     """Start, resume or fork the thread and return its id."""
     parameters: JsonObject = {"cwd": request.cwd}
     given = request.options.get(THREAD_CONFIG)
     if given is not None:
-        parameters["config"] = threads.read_config(given, bound=instructions is not None)
-    if instructions is not None:
-        parameters["developerInstructions"] = instructions
+        parameters["config"] = threads.read_config(given, bound=texts is not None)
+    if texts is not None:
+        parameters["developerInstructions"] = texts.instructions
+        if texts.subagents is not None:
+            own = parameters.get("config", {})
+            parameters["config"] = threads.with_subagents(own, texts.subagents)
     if request.resume is None:
         method = "thread/start"
     else:
@@ -163,22 +202,28 @@ def control(channel: Channel, request: AgentRequest, grant: Grant | None) -> Con
         return Confirmed(evidence=opened.evidence, native_id=native_id, version=opened.version)
     answer, off = read_off(channel, request)
     warnings = config_warnings(answer, grant)
-    instructions = merged(answer, grant)
-    native_id = open_thread(channel, request, instructions)
-    if request.resume is None and config.awaits_trust(answer):
+    texts = merged(answer, request, grant)
+    native_id, sent = open_bound(channel, request, texts)
+    if request.resume is None and any(config.awaiting_trust(answer, key) for key in TEXTS):
         answer, off = read_off(channel, request)
         warnings = config_warnings(answer, grant)
-        if merged(answer, grant) != instructions:
+        if merged(answer, request, grant) != texts:
             # Opening it made Codex trust the folder, as it does without amux: begin again.
-            instructions = merged(answer, grant)
-            native_id = open_thread(channel, request, instructions)
+            native_id, sent = open_bound(channel, request, merged(answer, request, grant))
     asking = tools.question(request, grant, answer, native_id)
     calls = (memory_mode(native_id), hooks.listing(request), *asking.calls)
     mode, listed, *answers = ask_all(channel, calls)
     seen, dropped = asking.read(channel, answers)
     return Confirmed(
-        evidence=(*opened.evidence, *off, mode_evidence(request, mode), *seen),
-        instructions=instructions,
+        evidence=(
+            *opened.evidence,
+            *off,
+            mode_evidence(request, mode),
+            *seen,
+            *subagents.evidence(answer, grant, sent.subagents, "sent in the thread's config"),
+        ),
+        instructions=sent.instructions,
+        subagent_instructions=sent.subagents,
         native_id=native_id,
         version=opened.version,
         warnings=warnings + dropped + hooks.warnings(request, listed),
@@ -195,13 +240,17 @@ def confirm(channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
     config.check_not_pinned(answer)
     (listed,) = ask_all(channel, (hooks.listing(request),))
     untrusted = tuple(
-        f"{folder} is not trusted: its developer_instructions are left out of this session, also "
-        "if you trust the folder on the screen"
-        for folder in config.awaits_trust(answer)
+        f"{folder} is not trusted: its {key} are left out of this session, also if you trust the "
+        "folder on the screen"
+        for key in TEXTS
+        for folder in config.awaiting_trust(answer, key)
     )
+    texts = merged(answer, request, grant, lasting=True)
+    own = subagents.evidence(answer, grant, texts.subagents, "sent by -c")
     return Confirmed(
-        evidence=(*opened.evidence, *off),
-        instructions=merged(answer, grant),
+        evidence=(*opened.evidence, *off, *own),
+        instructions=texts.instructions,
+        subagent_instructions=texts.subagents,
         version=opened.version,
         warnings=config_warnings(answer, grant) + untrusted + hooks.warnings(request, listed),
     )

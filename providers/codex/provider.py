@@ -25,6 +25,7 @@ from providers.codex import (
     roles,
     rollout,
     screen,
+    subagents,
     threads,
     unread,
     version,
@@ -127,35 +128,42 @@ class CodexProvider(Provider):
         if not caller.executes:
             version.check_screen(request.version)
         if confirmed is None or confirmed.instructions is None:
-            return Preflight(argv=server, environment=(), framing=Framing.JSON_RPC)
-        text = flags.instructions(confirmed.instructions)
+            # A text that the session froze is in it, so that a Codex that does not know its key
+            # ends here, and not on the screen.
+            known = flags.SUBAGENT_TEXT not in request.unknown
+            frozen = subagents.arguments(grant.subagent_instructions if known else None)
+            return Preflight(argv=(*server, *frozen), environment=(), framing=Framing.JSON_RPC)
+        own = subagents.arguments(confirmed.subagent_instructions)
+        text = (*flags.carrying(flags.INSTRUCTIONS, confirmed.instructions), *own)
         words = caller.resuming(request.resume)
         if caller.executes:
             return LaunchPlan(
                 argv=(*request.command, *words.ending_with((*ours, *text))),
                 instructions=confirmed.instructions,
+                subagent_instructions=confirmed.subagent_instructions,
                 warnings=warnings,
             )
         socket = f"{grant.work}/{SOCKET}"
-        beside = (*flags.overrides(flags.OFF), *disabled, "--remote", f"unix://{socket}")
+        beside = (*flags.overrides(flags.OFF), *own, *disabled, "--remote", f"unix://{socket}")
         return LaunchPlan(
             argv=(*request.command, *words.ending_with(beside)),
             server=(*server, *text, "--listen", f"unix://{socket}"),
             socket=socket,
             framing=Framing.WEBSOCKET,
             instructions=confirmed.instructions,
+            subagent_instructions=confirmed.subagent_instructions,
             warnings=warnings,
         )
 
     def unknown_flag(self, request: AgentRequest, said: str) -> str:
         """Name amux's own flag that Codex does not understand, by the key that it names.
 
-        The list of direct namespaces first, without which a launch can be; any other where the
-        caller set nothing at that key.
+        Those first without which a launch can be; any other where the caller set nothing at that
+        key.
         """
         at = flags.key_that_ended(said)
         names = [name for name in flags.own_keys(at) if name not in request.unknown] if at else []
-        if names and names[0] != flags.DIRECT:
+        if names and names[0] not in flags.SPARED:
             theirs = read(request.arguments).keys
             names = [] if any(flags.overlap(name, at) for name in theirs) else names
         return names[0] if names else ""
@@ -168,8 +176,8 @@ class CodexProvider(Provider):
         self, channel: Channel, request: AgentRequest, grant: Grant | None, plan: LaunchPlan
     ) -> Confirmed:
         """Open the thread, or confirm the server beside a screen, which opens its own threads."""
-        if plan.server is not None:
-            return screen.control_server(channel, request, plan.instructions or "")
+        if plan.server is not None and grant is not None:
+            return screen.control_server(channel, request, grant, plan)
         return handshake.control(channel, request, grant)
 
     def transcripts(self, request: AgentRequest, native_id: str) -> Transcripts | None:
@@ -194,9 +202,16 @@ class CodexProvider(Provider):
         """Read the developer items that Codex sent, in the conversation and its sub-agents."""
         return rollout.sightings(part)
 
-    def outgoing(self, method: str, params: JsonObject, instructions: str) -> JsonObject:
+    def outgoing(
+        self,
+        method: str,
+        params: JsonObject,
+        instructions: str,
+        *,
+        subagent_instructions: str | None = None,
+    ) -> JsonObject:
         """Own the `config` object and the instructions of every thread of the launch."""
-        return threads.bound(method, params, instructions)
+        return threads.bound(method, params, instructions, subagent_instructions)
 
     def admit(
         self, channel: Channel, method: str, params: JsonObject, known: frozenset[str]

@@ -231,10 +231,12 @@ def _child(part: TranscriptPart, found: Rollout) -> tuple[Sighting, ...]:
     if not isinstance(spawned, dict):
         return (native,)
     count = _count(part, found)
+    # One that takes the conversation along may be sent its parent's instructions before its own.
+    expected = count == 1 or (count > 1 and bool(found.meta.get("forked_from_id")))
     protocol = Sighting(
         control=f"{PROTOCOL} in {who}",
         observed=_times(count),
         source=SOURCE,
-        contradicts="" if count == 1 else f"a sub-agent ({name}) {_has(count)}",
+        contradicts="" if expected else f"a sub-agent ({name}) {_has(count)}",
     )
     return (native, protocol)

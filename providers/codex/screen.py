@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from providers.base import Confirmed
-from providers.codex import config, handshake, rollout, tools, version
+from providers.codex import config, flags, handshake, rollout, subagents, tools, version
 from providers.codex.asking import ANSWER_SECONDS, ask_all
 from providers.errors import NotConfirmed, RequestRefused
 
 if TYPE_CHECKING:
-    from providers.base import AgentRequest, Channel, Grant, JsonObject
+    from providers.base import AgentRequest, Channel, Grant, JsonObject, LaunchPlan
 
 
 FOREIGN: Final = (
@@ -20,8 +20,11 @@ FOREIGN: Final = (
 )
 
 
-def control_server(channel: Channel, request: AgentRequest, instructions: str) -> Confirmed:
+def control_server(
+    channel: Channel, request: AgentRequest, grant: Grant, plan: LaunchPlan
+) -> Confirmed:
     """Confirm the server beside a screen before a person sees the screen."""
+    instructions, own = plan.instructions or "", plan.subagent_instructions
     opened = handshake.open_agent(channel, request)
     another = opened.another(request)
     if another is not None:
@@ -32,8 +35,16 @@ def control_server(channel: Channel, request: AgentRequest, instructions: str) -
             "Codex's screen would not get the memory protocol",
             answer="developer_instructions is another text than amux passed",
         )
+    if own is not None and config.value_at(answer.get("config"), flags.SUBAGENT_TEXT) != own:
+        raise NotConfirmed(
+            "the sub-agents of Codex's screen would not get the memory protocol",
+            answer=f"{flags.SUBAGENT_TEXT} is another text than amux passed",
+        )
     return Confirmed(
-        evidence=(*opened.evidence, *off), instructions=instructions, version=opened.version
+        evidence=(*opened.evidence, *off, *subagents.evidence(answer, grant, own, "config/read")),
+        instructions=instructions,
+        subagent_instructions=own,
+        version=opened.version,
     )
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 OPENING: Final = frozenset({"thread/start", "thread/resume", "thread/fork"})
 MEMORY_MODE: Final = "thread/memoryMode/set"
+_MULTI_AGENT: Final = "features.multi_agent_v2"
 _TABLES: Final = frozenset({"features", "memories", "mcp_servers"})
 _OWNED: Final = ("memories", "developer_instructions", f"mcp_servers.{SERVER}")
 _OWNED_FEATURES: Final = ("features.memories", "features.memory_tool", "features.code_mode")
@@ -43,7 +44,7 @@ def own(config: JsonObject) -> JsonObject:
         raise BadArguments(
             f"the thread config sets {SUBAGENT_TEXT}, which would take the memory protocol from "
             "the thread's sub-agents; leave it out, and set it in Codex's config.toml or by -c, "
-            "where the launch report names it"
+            "where amux adds the protocol to it"
         )
     flat = _flatten(config)
     for name, value in flat.items():
@@ -58,7 +59,19 @@ def own(config: JsonObject) -> JsonObject:
     return {**flat, **OFF}
 
 
-def bound(method: str, parameters: JsonObject, instructions: str) -> JsonObject:
+def with_subagents(config: JsonObject, text: str | None) -> JsonObject:
+    """Return an object that `own` returned with the text of sub-agents in it, if there is one."""
+    if text is None:
+        return config
+    kept = dict(config)
+    if _MULTI_AGENT in kept:  # a switch in the place of the table that the text goes into
+        kept[f"{_MULTI_AGENT}.enabled"] = kept.pop(_MULTI_AGENT)
+    return {**kept, SUBAGENT_TEXT: text}
+
+
+def bound(
+    method: str, parameters: JsonObject, instructions: str, subagents: str | None = None
+) -> JsonObject:
     """Return a supervisor's own parameters for one more thread, under the launch's controls.
 
     Raises BadArguments where they would switch native memory on.
@@ -69,6 +82,7 @@ def bound(method: str, parameters: JsonObject, instructions: str) -> JsonObject:
         return parameters
     given = parameters.get("config")
     config = own(given) if isinstance(given, dict) else dict(OFF)
+    config = with_subagents(config, subagents)
     return {**parameters, "config": config, "developerInstructions": instructions}
 
 
@@ -108,4 +122,8 @@ def _flatten(config: JsonObject) -> JsonObject:
             raise BadArguments(f"the thread config's {name} is no table")
         else:
             flat[name] = value
+    table = flat.get(_MULTI_AGENT)
+    if isinstance(table, dict):
+        del flat[_MULTI_AGENT]
+        flat |= {f"{_MULTI_AGENT}.{key(inner)}": item for inner, item in table.items()}
     return flat

@@ -239,21 +239,6 @@ def test_a_conversation_of_amux_is_found_however_it_is_named(
         assert found["native memory"].turn == 1
 
 
-@pytest.mark.parametrize("text", ["Sub-agents do as they are told.", ""])
-def test_a_text_of_sub_agents_own_is_named_since_it_replaces_the_protocol(
-    host: Host, tmp_path: Path, version: str, text: str
-) -> None:
-    own = f'[features.multi_agent_v2]\nenabled = true\nsubagent_developer_instructions = "{text}"\n'
-    with prepared(tmp_path, version) as (home, _):
-        with launch(wanted(home), host) as run:
-            assert not any("multi_agent_v2" in text for text in run.report.warnings)
-        home.configure(own)
-        with launch(wanted(home), host) as run:
-            named = [text for text in run.report.warnings if "multi_agent_v2" in text]
-            assert len(named) == 1
-            assert str(home.codex / "config.toml") in named[0]
-
-
 def executed(host: Host, home: CodexHome, *words: str) -> Run:
     """Run `codex exec` to its end."""
     arguments = ("exec", "--skip-git-repo-check", *words)

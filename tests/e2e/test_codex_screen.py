@@ -20,13 +20,14 @@ from fixtures.pinned import CODEX_VERSIONS
 from fixtures.terminal import terminal
 from launcher.probe.model import ScriptedModel
 from launcher.sessions import SessionStore, State
+from tests.e2e.test_codex_subagent_text import KEY, TABLE, Crew, is_child, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fixtures.terminal import Terminal
     from launcher.host import Host
-    from launcher.probe.model import Turn
+    from launcher.probe.model import Script, Turn
     from launcher.sessions import SessionRecord
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CODEX_VERSIONS)]
@@ -78,12 +79,12 @@ class Desk:
 
 
 @contextlib.contextmanager
-def desk(version: str) -> Iterator[Desk]:
+def desk(version: str, script: Script = say_ok) -> Iterator[Desk]:
     """Make one below a short path: the server's socket is in it."""
     with (
         tempfile.TemporaryDirectory(prefix="ax") as folder,
         running_host(Path(folder)) as host,
-        ScriptedModel(say_ok) as model,
+        ScriptedModel(script) as model,
     ):
         home = make_home(Path(folder) / "h", version, model.url)
         home.trust()
@@ -148,6 +149,36 @@ def test_every_thread_on_the_screen_is_bound_also_new_ones_and_a_resume_of_them(
         assert (fork.parent, fork.instructions) == (record.id, record.instructions)
         assert fork.native_id not in {"", record.native_id}
         assert set(place.home.modes().values()) == {"disabled"}
+
+
+def test_sub_agents_of_the_screen_get_their_own_text_and_the_protocol_also_on_a_resume(
+    version: str,
+) -> None:
+    crew = Crew()
+    with desk(version, crew) as place:
+        place.home.configure(TABLE)
+        own = "As the flag says."
+        with place.screen("launch", "codex", "--", "-c", f'{KEY}="{own}"') as screen:
+            screen.until(lambda: READY_TIGHT in screen.screen, "the prompt")
+            place.prompt(screen, "PARENT")
+            screen.shows("• parent done")
+            assert screen.leave("/quit") == 0
+        record = place.record()
+        assert record.subagent_instructions == f"{own}\n\n{record.protocol}"
+        seen = {one.control: one for one in record.evidence}
+        assert seen["protocol in sub-agents"].observed == "appended"
+        assert seen["protocol in sub-agents"].source == "config/read"
+        with place.screen("resume", record.id) as screen:
+            screen.until(lambda: READY_TIGHT in screen.screen, "the prompt")
+            place.prompt(screen, "PARENT again")
+            screen.until(lambda: screen.screen.count("parentdone") == 2, "the end of the turn")
+            assert screen.leave("/quit") == 0
+        children = [turn for turn in place.model.turns if is_child(turn)]
+        assert crew.failures == []
+        assert len(children) == 2
+        for child in children:
+            assert told(child, record.subagent_instructions) == told(child, record.protocol) == 1
+        assert not any("sub-agent" in text for text in place.record().warnings)
 
 
 @pytest.mark.parametrize("require", [False, True])

@@ -83,7 +83,15 @@ class FailingProvider(ScriptedProvider):
     def observe(self, message: JsonObject) -> tuple[Any, ...]:
         return self._fail("observe", lambda: super(FailingProvider, self).observe(message))
 
-    def outgoing(self, method: str, params: JsonObject, instructions: str) -> JsonObject:
+    def outgoing(
+        self,
+        method: str,
+        params: JsonObject,
+        instructions: str,
+        *,
+        subagent_instructions: str | None = None,
+    ) -> JsonObject:
+        del subagent_instructions
         return self._fail(
             "outgoing", lambda: super(FailingProvider, self).outgoing(method, params, instructions)
         )

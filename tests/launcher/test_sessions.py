@@ -55,6 +55,8 @@ def full_record(store: SessionStore) -> SessionRecord:
         protocol_digest="00" * 32,
         instructions="first\r\nsecond\ttab\x1b[0m\n" + TEXT,
         instructions_digest="11" * 32,
+        subagent_instructions=f"own\n\n{TEXT}",
+        subagent_instructions_digest="55" * 32,
         tools="mcp",
         tool_list="1",
         command=("/usr/bin/codex",),

@@ -43,6 +43,7 @@ def test_a_binding_of_another_policy_is_told_and_refused_where_memory_is_require
     [
         ({"protocol": "Something else.\n"}, "its protocol is not the text that was frozen"),
         ({"instructions": "Something else.\n"}, "its instructions are not the text that was"),
+        ({"subagent_instructions": "Something else.\n"}, "its sub-agents' instructions are not"),
         ({"tool_list": "99"}, "it began with the tool list 99, which this amux does not have"),
     ],
 )

@@ -294,6 +294,26 @@ def test_what_memory_cannot_be_confirmed_for_is_refused_bound_and_passed_on_unbo
     assert plan.argv == ("/opt/codex", *arguments)
 
 
+def test_a_text_of_sub_agents_too_long_for_one_argument_is_a_clear_error() -> None:
+    confirmed = replace(CONFIRMED, subagent_instructions="é" * 66_000)
+    for asked in (request(mode=Mode.TERMINAL), request("exec", "x", mode=Mode.PASSTHROUGH)):
+        with pytest.raises(BadArguments, match=rf"{flags.SUBAGENT_TEXT} .* kernel allows 131071"):
+            CODEX.plan(asked, grant(), Facts(), confirmed)
+
+
+def test_a_preflight_of_a_resume_shows_whether_codex_knows_the_frozen_text_of_sub_agents() -> None:
+    frozen = replace(grant(), instructions="MERGED", subagent_instructions="OWN\n\nPROTOCOL")
+    asked = request("exec", "x", mode=Mode.PASSTHROUGH)
+    step = CODEX.plan(asked, frozen, Facts())
+    assert isinstance(step, Preflight)
+    assert step.argv[-2:] == flags.carrying(flags.SUBAGENT_TEXT, "OWN\n\nPROTOCOL")
+    flag = CODEX.unknown_flag(asked, ENDED.format("features.multi_agent_v2"))
+    assert flag == flags.SUBAGENT_TEXT
+    again = CODEX.plan(replace(asked, unknown=frozenset({flag})), frozen, Facts())
+    assert isinstance(again, Preflight)
+    assert again.argv == step.argv[:-2]
+
+
 def test_instructions_too_long_for_one_argument_are_a_clear_error() -> None:
     asked = request(mode=Mode.TERMINAL)
     with pytest.raises(BadArguments, match="131071"):
@@ -372,8 +392,26 @@ def test_no_spelling_of_a_thread_config_takes_the_protocol_from_sub_agents(
     assert isinstance(
         CODEX.plan(request(thread_config=json.dumps(config)), None, Facts()), LaunchPlan
     )
-    near = {"features.multi_agent_v2": {"enabled": True, "usage_hint_text": "x"}}
-    assert threads.read_config(json.dumps(near)) == {**near, **flags.OFF}
+
+
+def test_the_text_of_sub_agents_is_added_to_a_thread_config_that_switches_them_on() -> None:
+    name = "features.multi_agent_v2"
+    table = {f"{name}.enabled": True, f"{name}.usage_hint_text": "x"}
+    for given, expected in (
+        ({name: {"enabled": True, "usage_hint_text": "x"}}, table),
+        ({"features": {"multi_agent_v2": True}}, {f"{name}.enabled": True}),
+        ({name: False}, {f"{name}.enabled": False}),
+    ):
+        sent = CODEX.outgoing(
+            "thread/start", {"config": given}, "MERGED", subagent_instructions="OWN\n\nPROTOCOL"
+        )
+        own = {flags.SUBAGENT_TEXT: "OWN\n\nPROTOCOL"}
+        assert sent == {
+            "config": {**expected, **flags.OFF, **own},
+            "developerInstructions": "MERGED",
+        }
+    plain = CODEX.outgoing("thread/start", {"config": {name: True}}, "MERGED")
+    assert plain["config"] == {name: True, **flags.OFF}
 
 
 def test_a_thread_config_cannot_replace_whole_tables_of_the_launch() -> None:

@@ -228,6 +228,32 @@ def test_a_resume_and_a_fork_send_the_frozen_text_whatever_is_configured_now(*, 
     assert mode == {"threadId": "t2" if fork else "t1", "mode": "disabled"}
 
 
+class OlderChannel(ScriptedChannel):
+    """Opens no thread whose configuration has a key that it does not know."""
+
+    def request(self, method: str, params: JsonObject, *, deadline: float) -> JsonObject:
+        answer = super().request(method, params, deadline=deadline)
+        if flags.SUBAGENT_TEXT in params.get("config", {}):
+            raise refused("invalid configuration: no variant\nin `features.multi_agent_v2`")
+        return answer
+
+
+def test_an_older_codex_resumes_without_the_text_of_sub_agents_that_it_does_not_know() -> None:
+    frozen = replace(grant("FROZEN"), subagent_instructions="OWN\n\nPROTOCOL")
+    resume = NativeResume(native_id="t1")
+    newer = control(channel(), frozen, resume=resume)
+    assert newer.subagent_instructions == "OWN\n\nPROTOCOL"
+    scripted = OlderChannel(channel().answers)
+    older = control(scripted, frozen, resume=resume)
+    assert older.instructions == "FROZEN"
+    assert older.subagent_instructions is None
+    assert not any("sub-agents" in one.control for one in older.evidence)
+    opened = [params for method, params in scripted.asked if method == "thread/resume"]
+    assert [flags.SUBAGENT_TEXT in params.get("config", {}) for params in opened] == [True, False]
+    with pytest.raises(RequestRefused, match="no rollout"):
+        control(channel(thread__resume=refused("no rollout found")), frozen, resume=resume)
+
+
 def test_without_a_grant_nothing_of_codex_is_asked_or_changed() -> None:
     scripted = channel()
     plan = CODEX.plan(request(), None, Facts())
@@ -301,6 +327,38 @@ def test_a_screen_without_the_merged_text_is_never_shown() -> None:
     confirmed = CODEX.control(scripted, asked, grant(), screen_plan())
     assert confirmed.native_id is None
     assert "thread/start" not in [method for method, _ in scripted.asked]
+
+
+def test_a_screen_whose_sub_agents_lack_the_merged_text_is_never_shown() -> None:
+    plan = replace(screen_plan(), subagent_instructions="OWN\n\nPROTOCOL")
+    for text, reached in (("OWN\n\nPROTOCOL", True), ("another", False)):
+        features = {**OFF["features"], "multi_agent_v2": {"subagent_developer_instructions": text}}
+        config = {**OFF, "features": features, "developer_instructions": "MERGED"}
+        scripted = channel(config__read={"config": config, "layers": []})
+        asked = request(mode=Mode.TERMINAL)
+        if reached:
+            confirmed = CODEX.control(scripted, asked, grant(), plan)
+            assert confirmed.evidence[-1].observed == "appended"
+        else:
+            with pytest.raises(NotConfirmed, match="sub-agents of Codex's screen"):
+                CODEX.control(scripted, asked, grant(), plan)
+
+
+def test_a_folder_that_is_not_trusted_so_far_takes_the_protocol_from_no_sub_agent() -> None:
+    table = {"multi_agent_v2": {"subagent_developer_instructions": "theirs"}}
+    project = {
+        "name": {"type": "project", "dotCodexFolder": "/w/.codex"},
+        "config": {"features": table},
+        "disabledReason": "not trusted",
+    }
+    answer = {"config": {**OFF, "developer_instructions": "mine"}, "layers": [project]}
+    confirmed = CODEX.confirm(channel(config__read=answer), request(), grant())
+    assert confirmed.subagent_instructions == confirmed.instructions == "mine\n\nPROTOCOL"
+    (named,) = [text for text in confirmed.warnings if "not trusted" in text]
+    assert named.startswith(f"/w/.codex is not trusted: its {flags.SUBAGENT_TEXT} are left out")
+    without = {**answer, "layers": []}
+    confirmed = CODEX.confirm(channel(config__read=without), request(), grant())
+    assert confirmed.subagent_instructions is None
 
 
 def test_instructions_pinned_above_every_flag_are_refused_where_flags_carry_ours() -> None:

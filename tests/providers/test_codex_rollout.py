@@ -157,6 +157,17 @@ def test_sub_agents_are_read_by_their_role() -> None:
     assert list(seen) == ["native memory in sub-agents (review)"]
 
 
+def test_a_sub_agent_that_takes_the_conversation_along_may_have_its_parents_protocol_too() -> None:
+    for ids, expected in (({"forked_from_id": ID}, ""), ({}, "2 times instead of once")):
+        seen = see(*child(spawned(), PROTOCOL, f"own\n\n{PROTOCOL}", **ids), main=False)
+        found = seen["protocol in sub-agents (default)"]
+        assert found.observed == "2 times"
+        assert found.contradicts.endswith(expected)
+        assert bool(found.contradicts) is bool(expected)
+    seen = see(*child(spawned(), "rules", forked_from_id=ID), main=False)
+    assert seen["protocol in sub-agents (default)"].contradicts != ""
+
+
 def test_a_sub_agent_of_a_sub_agent_belongs_to_the_conversation_and_others_do_not() -> None:
     deep = child(spawned(parent="01a4"), PROTOCOL, parent_thread_id="01a4", session_id=ID)
     assert len(see(*deep, main=False)) == 2

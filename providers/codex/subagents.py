@@ -1,0 +1,72 @@
+"""The text of sub-agents' own, which they get in place of the developer instructions.
+
+Where Codex's configuration has one, amux sends it again with the protocol in it. A version that
+does not know the key takes no file that has it, so none is sent there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from providers.base import Evidence
+from providers.codex import config, flags
+from providers.codex.flags import SUBAGENT_TEXT
+
+if TYPE_CHECKING:
+    from providers.base import AgentRequest, Grant, JsonObject
+
+CONTROL: Final = "protocol in sub-agents"
+
+
+def merged(
+    answer: JsonObject, request: AgentRequest, grant: Grant, *, lasting: bool = False
+) -> str | None:
+    """Return the frozen text of a resume, or the configured one and the protocol.
+
+    None where sub-agents get what their parent gets, and where a managed file stands above what
+    amux could send. `lasting`: it is to hold also once a folder is trusted that is not so far.
+    """
+    if _above(answer) or SUBAGENT_TEXT in request.unknown:
+        return None
+    if grant.subagent_instructions is not None:
+        return grant.subagent_instructions
+    configured = config.value_at(answer.get("config"), SUBAGENT_TEXT)
+    if configured is None:
+        if not lasting or not config.awaiting_trust(answer, SUBAGENT_TEXT):
+            return None
+        configured = config.developer_instructions(answer)
+    return config.merge(str(configured), grant.protocol)
+
+
+def arguments(text: str | None) -> tuple[str, ...]:
+    """Return the override that carries it, if there is one; raise BadArguments for its length."""
+    return () if text is None else flags.carrying(SUBAGENT_TEXT, text)
+
+
+def evidence(
+    answer: JsonObject, grant: Grant, text: str | None, source: str
+) -> tuple[Evidence, ...]:
+    """Say whether the protocol is in the text of sub-agents' own; nothing where there is none."""
+    files = _above(answer)
+    if files:
+        effective = str(config.value_at(answer.get("config"), SUBAGENT_TEXT) or "")
+        observed = "appended" if grant.protocol in effective else "absent"
+        return (Evidence(control=CONTROL, observed=observed, source=files[0]),)
+    if text is None:
+        return ()
+    return (Evidence(control=CONTROL, observed="appended", source=source),)
+
+
+def warnings(answer: JsonObject, grant: Grant) -> tuple[str, ...]:
+    """Return a warning where the text stands above what amux can send, and lacks the protocol."""
+    return tuple(
+        f"{one.source} sets {SUBAGENT_TEXT} above what amux can pass, which replaces the memory "
+        "protocol in sub-agents"
+        for one in evidence(answer, grant, None, "")
+        if one.observed == "absent"
+    )
+
+
+def _above(answer: JsonObject) -> tuple[str, ...]:
+    """Name the layers above the flags that set it, highest first."""
+    return config.above_flags(answer, SUBAGENT_TEXT)
