@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from launcher import job
 from launcher.relay import CHUNK, LAST_OUTPUT, REST_BYTES, relay_terminal
-from launcher.spawn import STDIO_SHARED, ExitStatus, Stdio
+from launcher.spawn import STDIO_SHARED, Stdio
 from launcher.stdio import write_all
 
 if TYPE_CHECKING:
@@ -30,13 +30,12 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from launcher.driving import Driving
-    from launcher.spawn import AgentProcess
+    from launcher.spawn import AgentProcess, ExitStatus
 
 WRITE_SLICE: Final = 0.2
 """Seconds to wait at once for a full pipe to take more."""
 KEYBOARD: Final = (signal.SIGINT, signal.SIGQUIT)
 STOPPING: Final = (signal.SIGTERM, signal.SIGHUP)
-LOST: Final = ExitStatus(signal=signal.SIGKILL, lost=True)
 
 
 class Foreground:
@@ -52,6 +51,7 @@ class Foreground:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
+        self._wakeup = job.Wakeup()
         for number in (*KEYBOARD, *STOPPING):
             # What the caller had ignored (nohup) stays so, for the agent too. A handler of ours is
             # not inherited, so nobody takes it for the caller's wish.
@@ -62,6 +62,7 @@ class Foreground:
     def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        self._wakeup.close()
 
     def serve(self, process: AgentProcess, driving: Driving | None = None) -> ExitStatus:
         """Serve the agent until it has ended, as its kind of stdio needs; return how it ended.
@@ -69,13 +70,14 @@ class Foreground:
         With `driving` a program's messages pass through it, and the agent's.
         """
         self._process = process
+        process.on_end(lambda _: self._wakeup.poke())
         if process.request.stdio is Stdio.PTY:
-            return relay_terminal(process)
+            return relay_terminal(process, self._wakeup)
         if process.request.stdio is Stdio.PIPES:
             with job.shared_with(process):
-                return relay_pipes(process, driving)
+                return relay_pipes(process, self._wakeup, driving)
         process.on_stopped(lambda _: job.stop())
-        status = process.wait() or LOST
+        status = self._wakeup.until_ended(process)
         # A killed agent had no chance to leave raw mode itself.
         self._terminal.take_back(modes=status.signal is not None)
         return status
@@ -130,42 +132,42 @@ def _is_gone(group: int) -> bool:
     return False
 
 
-def relay_pipes(process: AgentProcess, driving: Driving | None = None) -> ExitStatus:
+def relay_pipes(
+    process: AgentProcess, wakeup: job.Wakeup, driving: Driving | None = None
+) -> ExitStatus:
     """Copy the caller's stdin and stdout; the agent's stderr goes by `stderr_copy`."""
     typed = driving.typed if driving is not None else bytes
     say = driving.say if driving is not None else functools.partial(write_all, 1)
     threading.Thread(target=_feed, args=(process, typed), name="amux-stdin", daemon=True).start()
     if process.stdout is not None:
-        listening = _copy_output(process, process.stdout.fileno(), say)
+        listening = _copy_output(process, wakeup, process.stdout.fileno(), say)
         if not (listening and say(b"")):
             process.stdout.close()
-    return process.wait() or LOST
+    return wakeup.until_ended(process)
 
 
-def _copy_output(process: AgentProcess, source: int, say: Callable[[bytes], bool]) -> bool:
+def _copy_output(
+    process: AgentProcess, wakeup: job.Wakeup, source: int, say: Callable[[bytes], bool]
+) -> bool:
     """Copy to stdout until the pipe ends, or the agent has and the rest is copied.
 
     The pipe may outlive the run: a target can hand its end to a process of its own elsewhere.
     Say whether the caller still listened.
     """
-    wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    process.on_end(lambda _: os.close(waker))
     rest = REST_BYTES
-    inputs = [source, wake]
-    try:
-        while rest > 0:
-            ready, _, _ = select.select(inputs, [], [], None if wake in inputs else LAST_OUTPUT)
-            if wake in ready:
-                inputs.remove(wake)
-            chunk = os.read(source, CHUNK) if source in ready else b""
-            if not chunk and (source in ready or not ready):
-                break
-            if not say(chunk):
-                return False
-            if wake not in inputs:
-                rest -= len(chunk)
-    finally:
-        os.close(wake)
+    while rest > 0:
+        ended = process.status is not None
+        inputs = (source, wakeup.fileno())
+        ready, _, _ = select.select(inputs, [], [], LAST_OUTPUT if ended else None)
+        if wakeup.fileno() in ready:
+            wakeup.clear()
+        chunk = os.read(source, CHUNK) if source in ready else b""
+        if not chunk and (source in ready or not ready):
+            break
+        if not say(chunk):
+            return False
+        if ended:
+            rest -= len(chunk)
     return True
 
 

@@ -9,15 +9,61 @@ import signal
 import time
 from typing import TYPE_CHECKING, Final
 
+from launcher.moment import Lent
+from launcher.stdio import above_stdio
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from launcher.process import AgentProcess
+    from launcher.process import AgentProcess, ExitStatus
 
 TERMINAL: Final = "/dev/tty"
 STDIN: Final = 0
+WAKEUPS: Final = 65536
 LOOK_AGAIN: Final = 0.2
 """Seconds between two looks of a job in the background: nobody tells it that it is in front."""
+
+
+class Wakeup:
+    """What a `select` of the main thread waits for beside its input: any signal, and `poke`.
+
+    Python runs a handler between two of its own steps. For a signal that comes right before a
+    system call, or to another thread, that would be after the call. Main thread only, but `poke`.
+    """
+
+    def __init__(self) -> None:
+        pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake, self._waker = (above_stdio(end) for end in pipe)
+        self._use = Lent(lambda: os.close(self._waker))
+        self._before = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+
+    def fileno(self) -> int:
+        """Return the descriptor that can be read once something has come."""
+        return self._wake
+
+    def poke(self) -> None:
+        """Wake the main thread from another one; nothing happens after `close`."""
+        with contextlib.suppress(BlockingIOError), self._use.use() as there:
+            if there:
+                os.write(self._waker, b"\0")
+
+    def clear(self) -> None:
+        """Forget what has come so far."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake, WAKEUPS)
+
+    def until_ended(self, process: AgentProcess) -> ExitStatus:
+        """Wait for the end of an agent that pokes at it."""
+        while process.status is None:
+            select.select([self], [], [])
+            self.clear()
+        return process.status
+
+    def close(self) -> None:
+        """Leave signals to whoever had them before."""
+        signal.set_wakeup_fd(self._before)
+        self._use.close()
+        os.close(self._wake)
 
 
 def in_front() -> bool:

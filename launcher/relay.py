@@ -40,9 +40,9 @@ def window_size(descriptor: int = 0) -> tuple[int, int]:
     return rows or 24, columns or 80
 
 
-def relay_terminal(process: AgentProcess) -> ExitStatus:
+def relay_terminal(process: AgentProcess, wakeup: job.Wakeup) -> ExitStatus:
     """Join the caller's terminal to the agent's PTY until the agent has ended."""
-    relay = _TerminalRelay(process)
+    relay = _TerminalRelay(process, wakeup)
     before = signal.signal(signal.SIGWINCH, lambda *_: relay.resize())
     try:
         return relay.run()
@@ -53,39 +53,33 @@ def relay_terminal(process: AgentProcess) -> ExitStatus:
 class _TerminalRelay:
     """The caller's terminal in raw mode on one side, the PTY on the other."""
 
-    def __init__(self, process: AgentProcess) -> None:
+    def __init__(self, process: AgentProcess, wakeup: job.Wakeup) -> None:
         if process.terminal is None:
             raise ValueError("the agent was not started on a PTY")
         self._process = process
         self._master = process.terminal
         self._screen = sys.stdin.isatty()
-        self._wake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wakeup = wakeup
         self._stopped = False
         self._keys_open = True
         self._front = self._in_front()
         process.on_stopped(self._on_stopped)
-        process.on_end(lambda _: self._poke())
 
     def run(self) -> ExitStatus:
         """Relay until the agent has ended and its last output is shown."""
         self.resize()
-        try:
-            while self._process.status is None:
-                self._front = self._in_front()
-                with self._raw():
-                    self._relay_until_stopped_or_ended()
-                if self._stopped:
-                    self._suspend()
+        while self._process.status is None:
             self._front = self._in_front()
-            with self._raw():  # the PTY has ended these lines already
-                self._show_rest()
-            if self._front:
-                # What a terminal answers to the agent's last questions is not for the shell.
-                termios.tcflush(0, termios.TCIFLUSH)
-        finally:
-            os.close(self._wake)
-            waker, self._waker = self._waker, -1
-            os.close(waker)
+            with self._raw():
+                self._relay_until_stopped_or_ended()
+            if self._stopped:
+                self._suspend()
+        self._front = self._in_front()
+        with self._raw():  # the PTY has ended these lines already
+            self._show_rest()
+        if self._front:
+            # What a terminal answers to the agent's last questions is not for the shell.
+            termios.tcflush(0, termios.TCIFLUSH)
         return self._process.status
 
     def resize(self) -> None:
@@ -96,11 +90,7 @@ class _TerminalRelay:
     def _on_stopped(self, number: int) -> None:
         del number
         self._stopped = True
-        self._poke()
-
-    def _poke(self) -> None:
-        with contextlib.suppress(OSError):
-            os.write(self._waker, b"\0")
+        self._wakeup.poke()
 
     def _in_front(self) -> bool:
         """Say whether the terminal is ours now: a job in the background only shows."""
@@ -127,14 +117,15 @@ class _TerminalRelay:
         typing = self._front or not self._screen
         pause = job.LOOK_AGAIN if self._screen and not self._front else None
         while self._process.status is None and not self._stopped:
-            inputs = [self._master, self._wake, *([0] if typing and self._keys_open else [])]
+            wake = self._wakeup.fileno()
+            inputs = [self._master, wake, *([0] if typing and self._keys_open else [])]
             ready, _, _ = select.select(inputs, [], [], pause)
             if self._in_front() != self._front:
                 return
-            if self._wake in ready:
-                os.read(self._wake, CHUNK)
+            if wake in ready:
+                self._wakeup.clear()
             if self._master in ready and not self._show():
-                self._process.wait()
+                self._wakeup.until_ended(self._process)
                 return
             if 0 in ready:
                 self._type()
