@@ -25,11 +25,13 @@ from hub.connection import Connection
 from hub.errors import NotStarted
 from hub.holder import read_holder
 from hub.local import answers, ensure_running, stop_hub
+from hub.placement import Placed
 from hub.stopmark import is_marked, set_mark
 from hub.values import UpsertRequest
 from launcher import hubkeeper
 from launcher.host import Host, this_host
 from launcher.hubkeeper import HubKeeper
+from launcher.hublink import ENDS_WITH_US
 from launcher.launch import launch
 from launcher.sessions import SessionStore
 
@@ -97,6 +99,18 @@ def test_a_killed_hub_comes_back_and_the_living_sessions_memory_with_it(
         assert (shown.returncode, shown.stderr) == (0, "")
         assert json.loads(shown.stdout)["text"] == "kept\n"
         assert SessionStore(scripted.home).load(run.report.session).warnings == ()
+
+
+def test_the_launch_whose_end_would_end_the_hub_says_so_and_no_other(
+    scripted: Host, ask: Callable[..., LaunchRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_hub(scripted.home)
+    # A Hub that could not leave, on a system where it could.
+    monkeypatch.setattr("hub.local.find_manager", lambda _: None)
+    monkeypatch.setattr("hub.local.LEAVE", Placed.SHARED)
+    with launch(ask(), scripted) as first, launch(ask(), scripted) as second:
+        assert first.report.warnings == (ENDS_WITH_US,)
+        assert second.report.warnings == ()
 
 
 def test_a_hub_that_was_stopped_stays_so_until_somebody_starts_it(
