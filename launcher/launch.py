@@ -29,6 +29,7 @@ from launcher.beside import start_server
 from launcher.binding import Lease
 from launcher.channel import JsonLinesChannel, JsonRpcChannel
 from launcher.conversation import Conversation
+from launcher.desk import open_desk
 from launcher.detached import Servers
 from launcher.ending import begin_end, end
 from launcher.environment import MemoryVariables, run_environment
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from launcher.request import LaunchRequest
     from launcher.spawn import AgentProcess, ExitStatus
     from providers.base import AgentRequest, LaunchPlan
+    from providers.sighting import Sighting
 
 NOT_MADE: Final = "the launch could not be made"
 STDIO: Final = {
@@ -177,7 +179,7 @@ def _carry(
     if isinstance(channel, JsonLinesChannel) and grant is not None:
         channel.watcher = watcher
         told = functools.partial(conversation.hear, notices=notices, refused=refused)
-        channel.inquiry = open_inquiry(subject.provider, channel.send, told)
+        _inquire(attempt, channel, told, undo)
     _keep_lease(attempt, bound, memory, notices)
     finish = _follow(conversation, hearing, record.id, sessions, notices=notices, refused=refused)
     own = (process, *((server.process,) if server is not None else ()))
@@ -233,6 +235,20 @@ def _bind(
         check_unbound(subject, request, host, attempt.unclaim)
     check_required(request, bound)
     return bound, memory
+
+
+def _inquire(
+    attempt: Attempt,
+    channel: JsonLinesChannel,
+    told: Callable[[tuple[Sighting, ...]], None],
+    undo: contextlib.ExitStack,
+) -> None:
+    """Let the agent be asked what its context holds: by the run itself, and by others."""
+    channel.inquiry = open_inquiry(attempt.subject.provider, channel.send, told)
+    if channel.inquiry is not None:
+        desk = open_desk(attempt.paths.run, channel.inquiry)
+        if desk is not None:
+            undo.callback(desk.close)
 
 
 def _keep_lease(

@@ -1,10 +1,15 @@
-"""Read a session's transcript on demand, whoever ran it: what it shows of memory and protocol."""
+"""Look at a session's conversation on demand, whoever ran it: what it shows of memory and protocol.
+
+Its transcript, and for a live run whose channel is amux's the agent's own answer.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher import transcript
+from launcher.desk import ask_at
 from launcher.errors import BadRequest, SessionRunning
 from launcher.foreign import held
 from launcher.records import write_seen
@@ -12,24 +17,38 @@ from providers.sighting import TranscriptPart
 
 if TYPE_CHECKING:
     from launcher.host import Host
-    from launcher.sessions import SessionRecord, SessionStore
+    from launcher.sessions import SessionRecord, SessionStore, TranscriptMark
     from materializer.values import Identity
     from providers.sighting import Sighting
 
 
 def verify(record: SessionRecord, host: Host, sessions: SessionStore) -> tuple[Sighting, ...]:
-    """Return what the whole transcript shows, and keep it in the record of a session that ended.
+    """Return what the whole transcript shows, and what the agent says where it can be asked.
 
-    Raises BadRequest where there is nothing to read, ProviderError and MaterializeError.
+    It is kept in the record of a session that ended; a live run writes its own. Raises BadRequest
+    where there is nothing to look at, ProviderError and MaterializeError.
     """
     if not record.bound:
         raise BadRequest(f"session {record.id} has no memory, so amux promises nothing about it")
-    mark = record.transcript
+    alive = bool(record.run) and sessions.live(record.id) and not sessions.copied(record)
+    answered = ask_at(Path(record.run)) if alive else ()
+    mark = sessions.load(record.id).transcript
     if mark is None:
+        if answered:
+            return answered
         raise BadRequest(
             f"session {record.id} has no transcript that amux knows: it had no turn yet, or "
             f"{record.provider} keeps none"
         )
+    seen = _read(record, mark, host)
+    if not (seen or answered):
+        raise BadRequest(f"{mark.path} cannot be read, or shows nothing of memory and protocol")
+    _keep(record, sessions, seen)
+    return (*seen, *answered)
+
+
+def _read(record: SessionRecord, mark: TranscriptMark, host: Host) -> tuple[Sighting, ...]:
+    """Return what the conversation's files show."""
     provider = host.providers.load(record.provider)
     identity = _identity(record)
     paths = (mark.path, *transcript.newer(mark.beside, identity, since=0))
@@ -51,9 +70,6 @@ def verify(record: SessionRecord, host: Host, sessions: SessionStore) -> tuple[S
         )
         for one in held(provider.sightings, tuple)(part):
             seen[one.control, one.source] = one
-    if not seen:
-        raise BadRequest(f"{mark.path} cannot be read, or shows nothing of memory and protocol")
-    _keep(record, sessions, tuple(seen.values()))
     return tuple(seen.values())
 
 

@@ -72,7 +72,9 @@ def show(session: str, *, as_json: bool) -> None:
 @click.argument("session")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def verify(session: str, *, as_json: bool) -> None:
-    """Read a session's transcript: what it shows of memory.
+    """Look at a session's conversation: what it shows of memory.
+
+    In its transcript, and in the answer of a live agent that a program talks to through amux.
 
     Status 1 where that contradicts what the session is said to be.
     """

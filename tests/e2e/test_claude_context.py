@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -23,7 +24,6 @@ from providers.sighting import Sighting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from fixtures.stages import Stage
     from launcher.host import Host
@@ -128,6 +128,22 @@ def test_somebody_who_wants_to_know_is_told_at_any_time(stage: Stage, version: s
         seen = {one.control: one for one in run.verify(deadline=SECONDS)}
         assert (seen["native memory"].observed, seen["native memory"].turn) == ("absent", 0)
         assert told(heard)["native memory"] == seen["native memory"]
+        done, _ = stage.amux("sessions", "verify", run.report.session)  # of another process
+        assert done.returncode == 0, done.stderr
+        assert f"native memory = absent ({SOURCE} memoryFiles, turn 0)" in done.stdout
+        folder = Path(stage.record(run.report.native_id).run)
+    assert not folder.exists()
+
+
+def test_verify_says_of_an_ended_session_only_what_its_transcript_holds(
+    stage: Stage, version: str
+) -> None:
+    report, _ = stage.turn()
+    done, _ = stage.amux("sessions", "verify", report.session)
+    assert done.returncode == 0, done.stderr
+    assert SOURCE not in done.stdout
+    observed = "not stored" if version == "2.1.197" else "absent"
+    assert f"native memory = {observed} (transcript" in done.stdout
 
 
 def test_native_memory_in_the_context_is_read_off_claudes_answer(

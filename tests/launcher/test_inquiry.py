@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from launcher import desk as desks
+from launcher.desk import ask_at, open_desk
 from launcher.errors import DeadlinePassed
 from launcher.inquiry import Inquiry, open_inquiry
 from providers.claude import ClaudeProvider
@@ -15,6 +17,8 @@ from providers.pi import PiProvider
 from tests.launcher.agents_at_work import DEADLINE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from providers.base import JsonObject
     from providers.sighting import Sighting
 
@@ -159,3 +163,40 @@ def test_an_answer_that_somebody_else_asked_for_stays_theirs() -> None:
 
 def test_an_agent_that_knows_no_such_question_is_not_asked() -> None:
     assert open_inquiry(PiProvider(), lambda _: None, lambda _: None) is None
+
+
+def test_another_process_is_answered_at_the_runs_folder_under_any_path(tmp_path: Path) -> None:
+    agent = Agent()
+    run = tmp_path / ("x" * 120)
+    run.mkdir()
+    desk = open_desk(run, agent.inquiry)
+    assert desk is not None
+    assert ((run / "inquiry.sock").stat().st_mode & 0o777) == 0o600
+    wanted: queue.Queue[tuple[Sighting, ...]] = queue.Queue()
+    asking = threading.Thread(target=lambda: wanted.put(ask_at(run)))
+    asking.start()
+    agent.asked()
+    seen = agent.answers(("AutoMem", MEMORY))
+    assert wanted.get(timeout=DEADLINE) == tuple(seen.values())
+    asking.join()
+    desk.close()
+
+
+def test_an_agent_that_is_at_work_too_long_is_not_told_of_as_without_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desks, "ANSWER_SECONDS", 0.0)
+    agent = Agent()
+    agent.inquiry.sent(USER)
+    desk = open_desk(tmp_path, agent.inquiry)
+    assert desk is not None
+    (one,) = ask_at(tmp_path)
+    assert (one.control, one.observed, one.contradicts) == ("native memory", "not told", "")
+    assert "a turn is under way" in one.source
+    desk.close()
+
+
+def test_where_no_run_answers_nothing_is_told(tmp_path: Path) -> None:
+    assert ask_at(tmp_path) == ()
+    assert ask_at(tmp_path / "gone") == ()
+    assert open_desk(tmp_path / "gone", Agent().inquiry) is None
