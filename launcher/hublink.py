@@ -23,9 +23,9 @@ HUB_SECONDS: Final = 30.0
 """How long a launch waits for one answer of the Hub, which may have many to give."""
 CONNECT_SECONDS: Final = 2.0
 ENDS_WITH_US: Final = (
-    "the Hub runs in this launch's control group and cannot leave it: what ends the group (a unit, "
-    "a CI job) ends the memory of every other session of this home too; start it elsewhere first, "
-    "with: amux hub serve"
+    "the Hub that this launch started lives in the launch's control group and cannot leave it: "
+    "what ends the group (a unit, a CI job) ends the memory of every other session of this home "
+    "too; start it elsewhere first with amux hub serve, or see amux hub install-unit"
 )
 
 
