@@ -147,6 +147,7 @@ def _carry(
     _place(attempt, memory, plan, notices, undo)
     hearing = open_hearing(attempt, memory, undo)
     grant = memory.grant if memory else None
+    over = undo.enter_context(contextlib.ExitStack())  # what is told once all has ended
     server, now = _beside(attempt, agent, memory, plan, undo)
     confirmed = together(confirmed, now)
     stop_if_failed = undo.enter_context(contextlib.ExitStack())
@@ -183,6 +184,8 @@ def _carry(
     _keep_lease(attempt, bound, memory, notices)
     finish = _follow(conversation, hearing, record.id, sessions, notices=notices, refused=refused)
     own = (process, *((server.process,) if server is not None else ()))
+    for one in own:
+        over.callback(_tell_detached, notices, one)
     undo.callback(LOOKOUT.keep(Servers(own, functools.partial(_warn, notices)).look))
     stop_if_failed.pop_all()
     driven = plan.driven and grant is not None
@@ -216,6 +219,16 @@ def _warn(notices: Notices, sentence: str) -> None:
     """Tell people something of a run; a record that cannot be written stops nothing."""
     with contextlib.suppress(OSError, SessionDamaged, SessionNotFound):
         notices.tell(warnings=(sentence,))
+
+
+def _tell_detached(notices: Notices, process: AgentProcess) -> None:
+    """Name what ended with the run although it was to live on by itself."""
+    if process.detached:
+        _warn(
+            notices,
+            f"detached from the agent, and ended with its run: {process.detached}; what is to live "
+            "on must be started outside of the run",
+        )
 
 
 def _bind(

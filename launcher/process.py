@@ -86,6 +86,8 @@ class AgentProcess:
         self.stdout = ends.our_stdout
         self.pid = 0
         self.start_time = 0
+        self.detached = ""
+        """The names of what had detached itself from the agent and ended with the run."""
         self.shim_pid = guard.pid
         self.shim_start_time = start_time(guard.pid)
         self._guard = guard
@@ -321,6 +323,8 @@ class AgentProcess:
             self._failure = rest
         elif word == "gone":
             self._left = int(rest)
+        elif word == "left":
+            self.detached = rest
         elif word == "stopped":
             self._stopped.append(int(rest))
             self._tell_stopped()

@@ -14,6 +14,7 @@ first message is the specification (`encode`), then lines in both directions:
                  group N                send N to its process group (PIPES: it leads one)
                  continue               the caller is in the foreground again
     shim:        started PID STARTTIME
+                 left NAMES             what had detached itself, and is being ended
                  failed ERRNO STAGE
                  stopped N              the agent was stopped by signal N
                  ended exit|signal N SURVIVORS
@@ -32,16 +33,18 @@ import select
 import sys
 import time
 
-from launcher import cgroup
+from launcher import cgroup, daemons
 from launcher.proctable import look
 from launcher.specification import INHERIT, PIPES, PTY, Specification, decode
 from launcher.start import DEAF, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl, start_agent
-from launcher.teardown import KILL_GRACE, RETRY, Ending, now, reap_all, send
+from launcher.teardown import KILL_GRACE, RETRY, Ending, now, own_children, reap_all, send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable
+
+    from launcher.proctable import Process
 else:
     import _signal as signal
 
@@ -89,6 +92,7 @@ class Shim:
         self.asked = False
         self.steps: list[tuple[float, int]] = []
         self.planned = False
+        self.detached: set[tuple[int, int]] = set()
         self.wake = _prepare(self._noted, specification.ignored)
 
     def run(self) -> int:
@@ -104,7 +108,27 @@ class Shim:
         self._commands()
         while self.status is None:
             self._wait()
+        self._tell_left()
         return self._report(self._ending().end())
+
+    def _left(self) -> list[Process]:
+        """Return what lost its parent and had detached itself from the agent."""
+        specification = self.specification
+        session = self.agent if specification.stdio == PIPES else os.getsid(0)
+        orphans = [pid for pid in own_children() if pid != self.agent]
+        return daemons.find(orphans, session, deaf=signal.SIGHUP in specification.ignored)
+
+    def _tell_left(self) -> None:
+        """Name what had detached itself; of a run that was stopped only what had by then.
+
+        What a stopped agent was waiting for is no daemon, and falls to us as its orphan.
+        """
+        left = self._left()
+        if self.planned:
+            left = [one for one in left if (one.pid, one.start) in self.detached]
+        names = daemons.named(left)
+        if names:
+            self._tell(f"left {names}")
 
     def _ending(self) -> Ending:
         def tell(left: int) -> None:
@@ -185,6 +209,8 @@ class Shim:
         if self.planned:
             taken = len(times) - len(self.steps)
             times = [min(old, new) for (old, _), new in zip(self.steps, times[taken:], strict=True)]
+        else:
+            self.detached = {(one.pid, one.start) for one in self._left()}
         self.planned = True
         self.steps = list(zip(times, LADDER[-len(times) :] if times else (), strict=True))
 

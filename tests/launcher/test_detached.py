@@ -1,4 +1,4 @@
-"""Servers of terminals that an agent starts: told of while it runs, and ended with it."""
+"""What an agent starts to live on by itself: told of, and ended with its run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pexpect
+import psutil
 import pytest
 
 from fixtures import accounts
@@ -17,7 +18,7 @@ from launcher.events import EventKind
 from launcher.request import LaunchRequest
 from launcher.sessions import SessionStore
 from launcher.supervisor import Session, Supervisor
-from tests.launcher.agents_at_work import DEADLINE
+from tests.launcher.agents_at_work import DEADLINE, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,3 +181,92 @@ def test_the_command_tells_of_it_in_a_line_while_the_agent_runs(
             assert f"amux: warning: {record.warnings[0]}\n" == line
             process.communicate("\n", timeout=DEADLINE)
         assert process.returncode == 0
+
+
+DETACHED = "detached from the agent, and ended with its run: "
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """Give a folder of programs that sleep, each under a name of its own."""
+    for name in ("by-setsid", "by-nohup", "in-session", "waited-for"):
+        (tmp_path / name).symlink_to("/bin/sleep")
+    return tmp_path
+
+
+def started(session: Session, *names: str) -> bool:
+    """Wait until programs of these names run in the agent's tree, or below its shim."""
+    shim = psutil.Process(session.pid).parent()
+    assert shim is not None
+    return eventually(lambda: set(names) <= {one.name() for one in shim.children(recursive=True)})
+
+
+def test_what_left_the_agents_session_is_named_as_it_ends_with_the_run(
+    supervisor: Supervisor, environment: dict[str, str], programs: Path
+) -> None:
+    script = "setsid ./by-setsid 1000 & nohup ./by-nohup 1000 2>nohup & ./in-session 1000 &"
+    with supervisor.watch() as events:
+        session = running(supervisor, environment, f"cd {programs}; {script} :")
+        assert started(session, "by-setsid", "by-nohup", "in-session")
+        session.send_line("end")
+        (warning,) = warned(events)
+    head, _, _ = warning.partition(";")
+    assert set(head.removeprefix(DETACHED).split(", ")) == {"by-setsid", "by-nohup"}
+    assert session.wait(DEADLINE) is not None
+    assert supervisor.record(session.id).warnings == (warning,)
+
+
+def test_what_a_stopped_agent_was_waiting_for_is_no_daemon(
+    supervisor: Supervisor, environment: dict[str, str], programs: Path
+) -> None:
+    request = LaunchRequest(
+        provider="generic",
+        arguments=("sh", "-c", "(setsid ./by-setsid 1000 &); setsid ./waited-for 1000; :"),
+        environment=environment,
+        cwd=programs,
+    )
+    session = supervisor.launch(request)
+    assert started(session, "by-setsid", "waited-for")
+    session.stop()
+    (warning,) = supervisor.record(session.id).warnings
+    assert warning.startswith(f"{DETACHED}by-setsid;")
+
+
+def test_what_only_ends_late_is_not_named(
+    supervisor: Supervisor, environment: dict[str, str], programs: Path
+) -> None:
+    session = running(supervisor, environment, f"cd {programs}; ./in-session 1000 & :")
+    assert started(session, "in-session")
+    session.send_line("end")
+    assert session.wait(DEADLINE) is not None
+    assert supervisor.record(session.id).warnings == ()
+
+
+def test_a_name_that_would_write_on_the_terminal_does_not(
+    supervisor: Supervisor, environment: dict[str, str]
+) -> None:
+    rename = "open('/proc/self/comm', 'wb').write(b'a\\x1b[2J\\xff')"
+    program = f"import os, time; os.setsid(); {rename}; print(1, flush=True); time.sleep(1000)"
+    script = f'/usr/bin/python3 -c "{program}" > told & until test -s told; do :; done'
+    session = running(supervisor, environment, script)
+    session.send_line("end")
+    assert session.wait(DEADLINE) is not None
+    (warning,) = supervisor.record(session.id).warnings
+    assert warning.startswith(f"{DETACHED}a?[2J?;")
+
+
+def test_the_last_line_of_the_command_names_it(
+    environment: dict[str, str], options: tuple[str, ...]
+) -> None:
+    with accounts.reachable_folder() as place:
+        script = f"cd $HOME && {TMUX} && exit 3"
+        done = subprocess.run(
+            (*AMUX, "launch", "generic", *options, "--", "sh", "-c", script),
+            env={**environment, "AMUX_HOME": f"{place}/amux", "AMUX_RUNS": f"{place}/runs"},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"amux: warning: {DETACHED}tmux: server;")
