@@ -56,7 +56,7 @@ def stage(tmp_path: Path, shared_host: Host, version: str) -> Iterator[Stage]:
 
 def begin(stage: Stage, heard: queue.Queue[Notice], **changes: Any) -> Run:  # noqa: ANN401
     request = LaunchRequest(
-        provider="claude",
+        provider=stage.provider,
         arguments=stage.options,
         cwd=stage.cwd,
         environment=stage.environment,
@@ -133,6 +133,16 @@ def test_somebody_who_wants_to_know_is_told_at_any_time(stage: Stage, version: s
         assert f"native memory = absent ({SOURCE} memoryFiles, turn 0)" in done.stdout
         folder = Path(stage.record(run.report.native_id).run)
     assert not folder.exists()
+
+
+def test_the_sidecars_claude_is_asked_too(tmp_path: Path, shared_host: Host, version: str) -> None:
+    heard: queue.Queue[Notice] = queue.Queue()
+    with staged(tmp_path, shared_host, "claude", version, provider="claude-sdk") as stage:
+        with begin(stage, heard) as run:
+            shown = turn(run.channel)
+            assert told(heard)["native memory"].observed == "absent"
+            shown += turn(run.channel)
+        assert "control_response" not in {one["type"] for one in shown}
 
 
 def test_verify_says_of_an_ended_session_only_what_its_transcript_holds(

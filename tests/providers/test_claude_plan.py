@@ -707,7 +707,7 @@ def asking(settings_body: dict[str, Any], usage: dict[str, Any] | None = None) -
     return ScriptedChannel(script)
 
 
-def talk(off: object, server: str | None) -> ScriptedChannel:
+def talk(off: object, server: str | None, usage: dict[str, Any] | None = None) -> ScriptedChannel:
     sources = [
         {"source": "flagSettings", "settings": {"env": {SWITCH: "1"}}},
         {"source": "policySettings", "settings": {"env": {SWITCH: off}}},
@@ -717,6 +717,8 @@ def talk(off: object, server: str | None) -> ScriptedChannel:
         if sent["request"]["subtype"] == "get_settings":
             body = {"effective": {"env": {SWITCH: off}}, "sources": sources}
             return [{"type": "system"}, answer("stranger", {}), answer(sent["request_id"], body)]
+        if sent["request"]["subtype"] == "get_context_usage" and usage is not None:
+            return [answer(sent["request_id"], usage)]
         servers = [] if server is None else [{"name": "amux", "status": server}]
         return [answer(sent["request_id"], {"mcpServers": servers})]
 
@@ -788,6 +790,20 @@ def test_a_preflight_is_also_asked_whether_the_tools_may_be_loaded() -> None:
         CLAUDE.confirm(talk("1", None), request(), grant())
     resumed = CLAUDE.confirm(talk("1", None), request(), grant(instructions="x"))
     assert any("leaves the memory tools out" in text for text in resumed.warnings)
+
+
+def test_where_the_context_is_asked_for_before_the_first_turn_native_memory_in_it_fails() -> None:
+    doubtful, memory = request("--agent", "reader"), "/home/ann/.claude/memory/MEMORY.md"
+    tool, mine = {"name": "mcp__amux__search"}, {"type": "AutoMem", "path": memory}
+    with_it = {"mcpTools": [tool], "memoryFiles": [mine]}
+    without = {"mcpTools": [tool], "memoryFiles": [{"type": "Project", "path": "/p/CLAUDE.md"}]}
+    plan = planned(CLAUDE, doubtful, grant())
+    fine = CLAUDE.control(talk("1", "connected", without), doubtful, grant(), plan)
+    assert "connected, 1 offered" in [one.observed for one in fine.evidence]
+    with pytest.raises(NotConfirmed, match=memory):
+        CLAUDE.control(talk("1", "connected", with_it), doubtful, grant(), plan)
+    with pytest.raises(NotConfirmed, match=memory):
+        CLAUDE.confirm(talk("1", "failed", with_it), doubtful, grant())
 
 
 @pytest.mark.parametrize("option", ["--append-system-prompt", "--settings"])
