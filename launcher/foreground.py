@@ -64,12 +64,16 @@ class Foreground:
             signal.signal(number, handler)
         self._wakeup.close()
 
+    def hold(self, process: AgentProcess) -> None:
+        """Give the agent what is sent to this process from now on."""
+        self._process = process
+
     def serve(self, process: AgentProcess, driving: Driving | None = None) -> ExitStatus:
         """Serve the agent until it has ended, as its kind of stdio needs; return how it ended.
 
         With `driving` a program's messages pass through it, and the agent's.
         """
-        self._process = process
+        self.hold(process)
         process.on_end(lambda _: self._wakeup.poke())
         if process.request.stdio is Stdio.PTY:
             return relay_terminal(process, self._wakeup)

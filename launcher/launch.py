@@ -107,14 +107,16 @@ def launch(
     host: Host,
     *,
     began: Callable[[str], None] = lambda _: None,
+    stands: Callable[[AgentProcess], None] = lambda _: None,
     heard: Callable[[Notice], None] = lambda _: None,
 ) -> Run:
     """Start, or resume, an agent and return its run, with the report of what was established.
 
     Raises LaunchError, ProviderError, MaterializeError or HubError. Nothing of a failed launch is
     left but its session record, in the state `failed`, with the reason. `began` hears the session's
-    id as soon as this run has it: a failure before that leaves every session as it was. `heard`
-    hears, on any thread, what is learnt about the run after the report.
+    id as soon as this run has it: a failure before that leaves every session as it was. `stands`
+    hears the process once nothing of the launch can fail: from then on whoever gives it up has to
+    end it. `heard` hears, on any thread, what is learnt about the run after the report.
     """
     # Outside for what fails while a launch is unmade, inside so that its record gets the sentence.
     with host_errors(NOT_MADE), contextlib.ExitStack() as undo, host_errors(NOT_MADE):
@@ -124,11 +126,15 @@ def launch(
         began(attempt.record.id)
         undo.push(functools.partial(write_failure, sessions, attempt))
         notices = Notices(sessions, attempt.record.id, heard)
-        return _carry(attempt, sessions, notices, undo)
+        return _carry(attempt, sessions, notices, undo, stands)
 
 
 def _carry(
-    attempt: Attempt, sessions: SessionStore, notices: Notices, undo: contextlib.ExitStack
+    attempt: Attempt,
+    sessions: SessionStore,
+    notices: Notices,
+    undo: contextlib.ExitStack,
+    stands: Callable[[AgentProcess], None],
 ) -> Run:
     """Take the arrows one after the other."""
     subject = attempt.subject
@@ -187,6 +193,7 @@ def _carry(
     for one in own:
         over.callback(_tell_detached, notices, one)
     undo.callback(LOOKOUT.keep(Servers(own, functools.partial(_warn, notices)).look))
+    stands(process)
     stop_if_failed.pop_all()
     driven = plan.driven and grant is not None
     return Run(

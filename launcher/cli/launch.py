@@ -265,7 +265,7 @@ def _foreground(request: LaunchRequest, *, as_json: bool) -> None:
             if request.session is not None:
                 request = replace(request, session=SessionStore(host.home).find(request.session))
             notices = Notices(as_json=as_json, held=terminal)
-            with launch(request, host, heard=notices) as run:
+            with launch(request, host, stands=place.hold, heard=notices) as run:
                 _tell(run, host, as_json=as_json)
                 begun = time.monotonic()
                 status = place.serve(run.process, run.driving)

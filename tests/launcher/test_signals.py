@@ -1,14 +1,16 @@
-"""`close` and `stop` in a signal handler end, whatever the handler interrupts."""
+"""A signal may come at any line: a handler that closes ends, a launch leaves nothing."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.launcher.interrupted import ROOT
+from tests.launcher.agents_at_work import eventually
+from tests.launcher.interrupted import ROOT, leftovers
 
 if TYPE_CHECKING:
     from launcher.host import Host
@@ -45,15 +47,50 @@ def test_a_handler_that_stops_each_session_ends_it(host: Host, point: str) -> No
     assert "signal at /" in _interrupted(host, "stop", point)
 
 
+@pytest.mark.parametrize(
+    ("name", "point"),
+    [
+        ("INT", "__init__:get_command:3"),
+        ("INT", "launch:launch:5"),
+        ("INT", "attempt:claim:10"),
+        ("INT", "runs:apply:9"),
+        ("TERM", "launch:_bind:3"),
+        ("TERM", "process:started:1"),
+        ("TERM", "hearing:begin:2"),
+    ],
+)
+def test_a_launch_that_is_interrupted_leaves_nothing_and_no_trace(
+    host: Host, name: str, point: str
+) -> None:
+    assert _launch(host, name, point) == 128 + signal.Signals[f"SIG{name}"]
+
+
+@pytest.mark.parametrize("point", ["run:__init__:3", "foreground:serve:2"])
+def test_what_comes_once_the_agent_stands_is_for_the_agent(host: Host, point: str) -> None:
+    assert _launch(host, "TERM", point) in {0, 128 + signal.SIGTERM}
+
+
+def _launch(host: Host, name: str, point: str) -> int:
+    done = _run(host, name, point)
+    assert "signal at /" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert eventually(lambda: not leftovers(host.home.parent)), leftovers(host.home.parent)
+    return done.returncode
+
+
 def _interrupted(host: Host, handler: str, point: str) -> str:
-    folder = host.home.parent
-    done = subprocess.run(
-        (sys.executable, "-m", "tests.launcher.interrupted", str(folder), handler, point),
+    done = _run(host, handler, point)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _run(host: Host, what: str, point: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        (sys.executable, "-m", "tests.launcher.interrupted", str(host.home.parent), what, point),
         cwd=ROOT,
         env={**host.environ, "AMUX_RUNS": str(host.runs)},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
