@@ -9,7 +9,12 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import signal
+else:
+    import _signal as signal  # what the other adds to it takes longer to load than all of this
 
 AGENT_SIDE: Final = frozenset({"memory", "mcp"})
 
@@ -24,6 +29,8 @@ def main() -> int:
         return _run()
     except KeyboardInterrupt:  # also while modules load, before a command can take it
         return INTERRUPTED
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left is to end with that status
 
 
 def _run() -> int:

@@ -80,3 +80,22 @@ sys.exit(main())
         timeout=60,
     )
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
+
+
+def test_ctrl_c_once_the_command_has_ended_changes_nothing(tmp_path: Path) -> None:
+    script = """
+import atexit, signal, sys
+atexit.register(signal.raise_signal, signal.SIGINT)
+sys.argv = ["amux", "sessions", "list"]
+from launcher.command import main
+sys.exit(main())
+"""
+    done = subprocess.run(
+        (sys.executable, "-c", script),
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
