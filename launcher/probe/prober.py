@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -11,6 +10,8 @@ from launcher.demo.minds import revision_in
 from launcher.probe.turns import Call, Compaction, Say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from launcher.probe.turns import Answer, JsonObject, ToolOffer, Turn
 
 DOCUMENT: Final = "probe/note.md"
@@ -96,10 +97,12 @@ class Prober:
             "description": "probe",
             "subagent_type": self.kind or "general-purpose",
             "run_in_background": False,
+            "task_name": "probe",
+            "fork_turns": "none",
             **({"agent_type": self.kind} if self.kind else {}),
         }
         offer = turn.tool(*SPAWNERS)
-        wanted = _properties(turn, offer, arguments)
+        wanted = _properties(turn, offer)
         return self._call(turn, SPAWNERS, {k: v for k, v in arguments.items() if k in wanted})
 
     def _call(self, turn: Turn, names: tuple[str, ...], arguments: JsonObject) -> Call | None:
@@ -119,9 +122,18 @@ def step_of(turn: Turn) -> str | None:
     return None
 
 
-def _properties(turn: Turn, offer: ToolOffer | None, names: JsonObject) -> set[str]:
-    """Return those of the parameter names that an offered tool takes."""
-    if offer is None:
-        return set()
-    tools = json.dumps(turn.body.get("tools"))
-    return {name for name in names if f'"{name}"' in tools}
+def _properties(turn: Turn, offer: ToolOffer | None) -> set[str]:
+    """Return the names of the parameters that an offered tool takes; some take no other."""
+    for tool in _tools(turn.body.get("tools")):
+        if offer is not None and tool.get("name") == offer.name:
+            schema = tool.get("parameters") or tool.get("input_schema") or {}
+            return set(schema.get("properties") or {})
+    return set()
+
+
+def _tools(value: object) -> Iterator[JsonObject]:
+    """Yield every tool of a request, also those that an agent groups."""
+    for tool in value if isinstance(value, list) else ():
+        if isinstance(tool, dict):
+            yield tool
+            yield from _tools(tool.get("tools"))

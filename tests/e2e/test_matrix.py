@@ -35,6 +35,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     ("agent", "version", "way"),
     [
         ("codex", "0.171.0", "user-file"),
+        ("codex", "0.171.0", "sub-agent-text"),
         ("claude", "2.1.332", "user-settings"),
     ],
 )

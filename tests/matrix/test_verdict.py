@@ -54,6 +54,8 @@ def test_what_was_sent_against_the_report_is_a_difference(
     [
         (APPENDED, 1, Outcome.OK),
         (APPENDED, 0, Outcome.FALSE_CHILD),
+        ("memoryMode = disabled (thread/memoryMode/set)", 1, Outcome.OK),
+        ("memoryMode = disabled (thread/memoryMode/set)", 0, Outcome.FALSE_CHILD),
         ("protocol in sub-agents = not reached on the screen (Claude)", 0, Outcome.OK),
         ("protocol in sub-agents = not reached on the screen (Claude)", 1, Outcome.FALSE_CHILD),
     ],
