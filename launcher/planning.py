@@ -260,10 +260,11 @@ def controls(  # noqa: PLR0913  # what a request is held to, and who hears of it
     known = set(agent.conversations) | {confirmed.native_id or ""}
 
     def before(method: str, params: JsonObject) -> JsonObject:
-        admit(channel, method, params, frozenset(known))
-        if own is None:  # so that a provider that knows of none need not take it
-            return outgoing(method, params, instructions)
-        return outgoing(method, params, instructions, subagent_instructions=own)
+        # A provider that knows of no text for sub-agents need not take one.
+        more = {} if own is None else {"subagent_instructions": own}
+        asked: JsonObject = outgoing(method, params, instructions, **more)
+        admit(channel, method, asked, frozenset(known))
+        return asked
 
     def after(method: str, result: JsonObject) -> None:
         try:

@@ -461,9 +461,10 @@ class Provider(ABC):
     def admit(
         self, channel: Channel, method: str, params: JsonObject, known: frozenset[str]
     ) -> None:
-        """Refuse a supervisor's own request that goes on with a conversation of others.
+        """Refuse a supervisor's own request for a conversation that the launch cannot hold.
 
-        `known` holds the native ids of the session's own. Raises BadArguments.
+        `params` are as `outgoing` returned them; `known` holds the native ids of the session's own.
+        Raises BadArguments.
         """
         del channel, method, params, known
 

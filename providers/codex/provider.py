@@ -216,8 +216,9 @@ class CodexProvider(Provider):
     def admit(
         self, channel: Channel, method: str, params: JsonObject, known: frozenset[str]
     ) -> None:
-        """Refuse to go on with a thread that did not begin in this session."""
+        """Refuse a thread of others, and one whose sub-agents would not get the protocol."""
         handshake.admit(channel, method, params, known)
+        subagents.check_opening(channel, method, params)
 
     def opened(
         self, channel: Channel, method: str, result: JsonObject, request: AgentRequest

@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from providers.base import Evidence
-from providers.codex import config, flags
+from providers.codex import config, flags, threads
+from providers.codex.asking import ask_all
 from providers.codex.flags import SUBAGENT_TEXT
+from providers.errors import BadArguments, RequestRefused
 
 if TYPE_CHECKING:
-    from providers.base import AgentRequest, Grant, JsonObject
+    from providers.base import AgentRequest, Channel, Grant, JsonObject
 
 CONTROL: Final = "protocol in sub-agents"
 
@@ -65,6 +67,29 @@ def warnings(answer: JsonObject, grant: Grant) -> tuple[str, ...]:
         for one in evidence(answer, grant, None, "")
         if one.observed == "absent"
     )
+
+
+def check_opening(channel: Channel, method: str, parameters: JsonObject) -> None:
+    """Refuse one more thread whose folder has such a text, where the launch's has none.
+
+    Codex reads the configuration anew for each thread, in the folder that the request names. What
+    the launch sends with the thread outranks it. Raises BadArguments.
+    """
+    sent = parameters.get("config")
+    if method not in threads.OPENING or not isinstance(sent, dict) or SUBAGENT_TEXT in sent:
+        return
+    cwd = parameters.get("cwd")
+    asked: JsonObject = {"includeLayers": True} | ({"cwd": cwd} if isinstance(cwd, str) else {})
+    (answer,) = ask_all(channel, (("config/read", asked),))
+    if isinstance(answer, RequestRefused) or _above(answer):
+        return  # what a managed file sets was said at the launch; Codex itself names a broken file
+    found = config.value_at(answer.get("config"), SUBAGENT_TEXT) is not None
+    if found or config.awaiting_trust(answer, SUBAGENT_TEXT):
+        raise BadArguments(
+            f"Codex's configuration in {cwd or 'its home'} sets {SUBAGENT_TEXT}, which would take "
+            "the memory protocol from the sub-agents of this thread; launch there, where amux adds "
+            "the protocol to it, or remove it"
+        )
 
 
 def _above(answer: JsonObject) -> tuple[str, ...]:

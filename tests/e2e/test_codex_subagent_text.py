@@ -16,6 +16,7 @@ from launcher.probe.talk import take_turn
 from launcher.request import LaunchRequest
 from launcher.sessions import SessionStore
 from providers.base import Mode
+from providers.errors import BadArguments
 from tests.e2e.test_codex_native_memory import system_file
 
 if TYPE_CHECKING:
@@ -167,6 +168,25 @@ def test_every_thread_of_a_supervisor_hands_the_same_text_to_its_sub_agents(
             native_id = str(answer["thread"]["id"])
             take_turn("codex", run.channel, "PARENT", native_id=native_id, deadline=60)
             assert told(place.child(count + 2), merged) == 1
+
+
+def test_a_thread_in_a_folder_with_a_text_that_the_launch_has_not_is_refused(
+    place: Place, version: str
+) -> None:
+    del version
+    settings = place.home.codex / "config.toml"
+    settings.write_text(settings.read_text().replace(TABLE, ""))
+    there = place.home.folder / "there"
+    (there / ".codex").mkdir(parents=True)
+    (there / ".codex" / "config.toml").write_text(TABLE)
+    place.home.configure(f'[projects."{there}"]\ntrust_level = "trusted"\n')
+    with launch(place.wanted(), place.host) as run:
+        with pytest.raises(BadArguments, match=f"{there} sets {KEY}"):
+            run.channel.request("thread/start", {"cwd": str(there)}, deadline=30)
+        run.channel.request("thread/start", {"cwd": str(place.home.cwd)}, deadline=30)
+        place.home.configure(TABLE)  # it counts for the next thread of a server that runs
+        with pytest.raises(BadArguments, match=f"sets {KEY}"):
+            run.channel.request("thread/start", {}, deadline=30)
 
 
 def test_sub_agents_of_codex_exec_get_their_own_text_and_the_protocol(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 CODEX = CodexProvider()
 HOME = "/home/ann/.codex"
+TEXT_NAME = "subagent_developer_instructions"
 OFF = {
     "features": {"memories": False},
     "memories": {"use_memories": False, "generate_memories": False},
@@ -470,6 +471,28 @@ def test_a_supervisor_goes_on_only_with_threads_of_the_session_and_their_sub_age
     for given in others:
         with pytest.raises(BadArguments, match="that amux cannot know"):
             CODEX.admit(scripted, method, {"threadId": "t1", **given}, known)
+
+
+@pytest.mark.parametrize("method", ["thread/start", "thread/resume", "thread/fork"])
+def test_a_text_for_sub_agents_in_the_folder_of_one_more_thread_refuses_it(method: str) -> None:
+    known, text = frozenset({"t1"}), {"features": {"multi_agent_v2": {TEXT_NAME: ""}}}
+    params: JsonObject = {"threadId": "t1", "cwd": "/there", "config": {}}
+    dormant = {"name": {"dotCodexFolder": "/there/.codex"}, "config": text}
+    for answer in (
+        {"config": text},
+        {"config": {}, "layers": [{**dormant, "disabledReason": "not trusted"}]},
+    ):
+        scripted = channel(config__read=answer)
+        with pytest.raises(BadArguments, match=f"in /there sets .*{TEXT_NAME}"):
+            CODEX.admit(scripted, method, params, known)
+        assert scripted.parameters("config/read")["cwd"] == "/there"
+        sent = {**params, "config": {flags.SUBAGENT_TEXT: "merged"}}
+        CODEX.admit(scripted, method, sent, known)
+    CODEX.admit(channel(config__read={"config": {}}), method, params, known)
+    CODEX.admit(channel(config__read=refused("broken file")), method, params, known)
+    managed = {"name": {"type": "legacyManagedConfigTomlFromFile"}, "config": text}
+    above = channel(config__read={"config": text, "layers": [managed]})
+    CODEX.admit(above, method, params, known)
 
 
 def test_a_side_conversation_is_let_be_and_a_refusal_is_not() -> None:
