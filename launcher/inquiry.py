@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS: Final = 0.5
 """Without a turn, before it is asked by itself: a program sends its next message at once."""
+QUEUED_SECONDS: Final = 5.0
+"""In which an agent begins a turn for what was sent during the last, unless it took that along."""
 
 
 class Inquiry:
     """One run's. Safe from any thread; `told` hears each answer on the one that read it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # two are how long it waits, for tests
         self,
         provider: Provider,
         question: JsonObject,
@@ -41,6 +43,7 @@ class Inquiry:
         told: Callable[[tuple[Sighting, ...]], None],
         *,
         idle: float = IDLE_SECONDS,
+        queued: float = QUEUED_SECONDS,
     ) -> None:
         self._moment = held(provider.moment, Moment, NoneType)
         self._answered = held(provider.answered, tuple, NoneType)
@@ -48,6 +51,7 @@ class Inquiry:
         self._send = send
         self._told = told
         self._idle = idle
+        self._begins = queued
         self._changed = threading.Condition()
         self._due = True
         self._wanted = False
@@ -81,13 +85,13 @@ class Inquiry:
             return True
         with self._changed:
             if moment is Moment.TURN_BEGUN:
+                self._queued = self._queued and self._busy
                 self._busy = True
             elif moment is Moment.COMPACTED:
                 self._due = True
             elif moment is Moment.TURN_OVER:
                 self._turns += 1
-                # What was sent in the middle of a turn is the next one.
-                self._busy, self._queued = self._queued, False
+                self._busy = False
                 self._see_to_it()
             self._changed.notify_all()
         return False
@@ -130,6 +134,9 @@ class Inquiry:
 
     def _put(self) -> None:
         with self._changed:
+            # What was sent in the middle of a turn may be the next one.
+            self._changed.wait_for(lambda: self._busy or not self._queued, self._begins)
+            self._queued = self._queued and self._busy
             self._changed.wait_for(lambda: self._busy or self._wanted, self._idle)
             if self._busy:
                 self._asked = False

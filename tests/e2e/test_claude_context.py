@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,7 @@ from fixtures.stages import SECONDS, staged
 from launcher.channel import JsonLinesChannel
 from launcher.inquiry import open_inquiry
 from launcher.launch import launch
-from launcher.probe.model import Say
+from launcher.probe.model import Call, Say
 from launcher.request import LaunchRequest
 from launcher.sessions import SessionStore, State
 from launcher.spawn import SpawnRequest, spawn
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from fixtures.stages import Stage
     from launcher.host import Host
     from launcher.notice import Notice
+    from launcher.probe.model import Answer, Turn
     from launcher.run import Run
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERSIONS)]
@@ -143,6 +145,35 @@ def test_the_sidecars_claude_is_asked_too(tmp_path: Path, shared_host: Host, ver
             assert told(heard)["native memory"].observed == "absent"
             shown += turn(run.channel)
         assert "control_response" not in {one["type"] for one in shown}
+
+
+def test_messages_that_claude_took_along_in_one_turn_do_not_keep_it_from_being_asked(
+    tmp_path: Path, shared_host: Host, version: str
+) -> None:
+    begun, more = threading.Event(), threading.Event()
+
+    def mind(turn: Turn) -> Answer:
+        tool = None if turn.results else turn.tool("Bash")
+        if tool is None:
+            return Say("ok")
+        begun.set()
+        more.wait(SECONDS)
+        return Call(tool, {"command": "true", "description": "nothing"})
+
+    heard: queue.Queue[Notice] = queue.Queue()
+    with (
+        staged(tmp_path, shared_host, "claude", version, mind) as stage,
+        begin(stage, heard) as run,
+    ):
+        one = {"type": "user", "message": {"role": "user", "content": "hello"}}
+        run.channel.send(one)
+        begun.wait(SECONDS)
+        run.channel.send(one)
+        run.channel.send(one)
+        more.set()
+        while run.channel.receive(deadline=SECONDS).get("type") != "result":
+            pass
+        assert told(heard)["native memory"].observed == "absent"
 
 
 def test_verify_says_of_an_ended_session_only_what_its_transcript_holds(

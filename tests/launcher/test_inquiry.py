@@ -42,12 +42,13 @@ def answer(*files: tuple[str, str], tools: int = 5) -> JsonObject:
 class Agent:
     """What a channel does with an inquiry; the agent's side is played by the test."""
 
-    def __init__(self, idle: float = 0.0) -> None:
+    def __init__(self, idle: float = 0.0, queued: float = DEADLINE) -> None:
         self.questions: queue.Queue[JsonObject] = queue.Queue()
         self.seen: queue.Queue[tuple[Sighting, ...]] = queue.Queue()
         provider = ClaudeProvider()
         question = provider.inquiry() or {}
-        self.inquiry = Inquiry(provider, question, self.questions.put, self.seen.put, idle=idle)
+        ask, told = self.questions.put, self.seen.put
+        self.inquiry = Inquiry(provider, question, ask, told, idle=idle, queued=queued)
 
     def turn(self) -> None:
         """Take one turn."""
@@ -141,6 +142,25 @@ def test_while_a_message_waits_for_its_turn_nothing_is_asked() -> None:
     assert {one.turn for one in wanted.get(timeout=DEADLINE)} == {2}
     asking.join()
     assert agent.questions.empty()
+
+
+def test_messages_that_a_turn_takes_along_leave_the_agent_idle_after_it() -> None:
+    agent = Agent(queued=0.0)
+    agent.inquiry.sent(USER)
+    agent.inquiry.came(INIT)
+    agent.inquiry.sent(USER)
+    agent.inquiry.sent(USER)
+    agent.inquiry.came(RESULT)
+    agent.asked()
+    assert agent.answers()["native memory"].turn == 1
+    agent.turn()
+    wanted: queue.Queue[tuple[Sighting, ...]] = queue.Queue()
+    asking = threading.Thread(target=lambda: wanted.put(agent.inquiry.ask(deadline=DEADLINE)))
+    asking.start()
+    agent.asked()
+    agent.answers()
+    assert {one.turn for one in wanted.get(timeout=DEADLINE)} == {2}
+    asking.join()
 
 
 def test_a_program_that_goes_on_at_once_is_not_delayed_by_a_question() -> None:
