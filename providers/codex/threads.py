@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 OPENING: Final = frozenset({"thread/start", "thread/resume", "thread/fork"})
 MEMORY_MODE: Final = "thread/memoryMode/set"
+REVIEW: Final = "review/start"
 _MULTI_AGENT: Final = "features.multi_agent_v2"
 _TABLES: Final = frozenset({"features", "memories", "mcp_servers"})
 _OWNED: Final = ("memories", "developer_instructions", f"mcp_servers.{SERVER}")
@@ -74,10 +75,16 @@ def bound(
 ) -> JsonObject:
     """Return a supervisor's own parameters for one more thread, under the launch's controls.
 
-    Raises BadArguments where they would switch native memory on.
+    Raises BadArguments where they would switch native memory on, or begin a thread of which Codex
+    takes the instructions from its configuration alone.
     """
     if method == MEMORY_MODE and parameters.get("mode") != "disabled":
         raise BadArguments("amux keeps memory mode disabled in a launch with memory")
+    if method == REVIEW and parameters.get("delivery") == "detached":
+        raise BadArguments(
+            "a detached review begins a conversation that does not get the memory protocol; ask "
+            'for it with the delivery "inline"'
+        )
     if method not in OPENING:
         return parameters
     given = parameters.get("config")

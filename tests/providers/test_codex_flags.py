@@ -535,3 +535,11 @@ def test_the_last_conversation_and_a_named_one_are_found_in_codex_s_files(
 def test_where_no_conversation_is_the_last_one_a_new_one_begins() -> None:
     assert found({}, "exec", "resume", "--last") is None
     assert found({**FILES, DAY: b""}, "exec", "resume", "--last") is None
+
+
+def test_a_review_in_a_conversation_of_its_own_is_refused_and_one_inline_is_not() -> None:
+    asked = {"threadId": "t", "target": {"type": "custom", "instructions": "look"}}
+    with pytest.raises(BadArguments, match="does not get the memory protocol"):
+        CODEX.outgoing("review/start", {**asked, "delivery": "detached"}, "MERGED")
+    for params in (asked, {**asked, "delivery": "inline"}):
+        assert CODEX.outgoing("review/start", params, "MERGED") == params
