@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LOCK_FILE: Final = "hub.lock"
 _ENDED: Final = frozenset({b"Z", b"X"})
+_LAST_PID: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,8 @@ def read_holder(home: Path, *, living: bool = True) -> Holder | None:
         return None
     try:
         holder = _parse(os.pread(descriptor, 65536, 0))
+    except OSError:
+        return None
     finally:
         os.close(descriptor)
     if holder is None or not _serves(holder, home):
@@ -115,8 +118,11 @@ def _parse(data: bytes) -> Holder | None:
             str(key): tuple(value) if isinstance(value, list) else value
             for key, value in tree["settings"].items()
         }
+        pid = int(tree["pid"])
+        if not 0 < pid <= _LAST_PID:
+            return None
         return Holder(
-            pid=int(tree["pid"]),
+            pid=pid,
             start=int(tree["start"]),
             version=str(tree["version"]),
             socket=str(tree["socket"]),
@@ -128,5 +134,5 @@ def _parse(data: bytes) -> Holder | None:
             group=str(tree.get("group", "")),
             settings=settings,
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

@@ -112,7 +112,12 @@ class HubKeeper:
                     pause = min(max(2 * pause, self._first), self._last)
                     refused = self._try(kept, refused)
         finally:
+            # Whatever ended this thread: nobody may count on it, or tell it anything, any more.
+            self._alone.do(lambda: self._forget(kept))
             kept.close()
+
+    def _forget(self, kept: _Home) -> None:
+        self._kept = {launch: one for launch, one in self._kept.items() if one is not kept}
 
     def _before(self, last: Holder | None, pause: float) -> float:
         """Return how long to wait before a start: a service manager has its turn first."""

@@ -10,14 +10,12 @@ import contextlib
 import fcntl
 import json
 import os
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from hub.errors import AlreadyRunning, HomeRefused
 from hub.holder import LOCK_FILE, Holder, read_holder
 from hub.home import PRIVATE_FILE, open_private_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -63,6 +61,22 @@ def claim(home: Path) -> Root:
     return Root(home, (first, second))
 
 
+def _nameless(descriptor: int) -> str:
+    """Say who holds the lock but is not in the file: by the kernel's word, not by the file's."""
+    found = os.fstat(descriptor)
+    device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text("ascii").splitlines():
+            fields = line.split()
+            if "FLOCK" in fields and device in fields:
+                pid = fields[fields.index(device) - 1]
+                return (
+                    f"process {pid} holds {LOCK_FILE}, perhaps of another version of amux; end it"
+                    f" and start again: kill {pid}"
+                )
+    return f"a process that did not say its name holds {LOCK_FILE}"
+
+
 def _lock_file(home: Path) -> int:
     try:
         descriptor = os.open(home / LOCK_FILE, _FLAGS, PRIVATE_FILE)
@@ -76,10 +90,10 @@ def _lock_file(home: Path) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        os.close(descriptor)
         holder = read_holder(home, living=False)
-        who = "a process that did not say its name" if holder is None else f"process {holder.pid}"
-        raise AlreadyRunning(f"the Hub of {home} runs already: {who} holds {LOCK_FILE}") from error
+        who = _nameless(descriptor) if holder is None else f"process {holder.pid} holds {LOCK_FILE}"
+        os.close(descriptor)
+        raise AlreadyRunning(f"the Hub of {home} runs already: {who}") from error
     except OSError as error:
         os.close(descriptor)
         raise HomeRefused(f"cannot lock {home / LOCK_FILE}: {error.strerror}") from error

@@ -146,6 +146,26 @@ def test_a_second_hub_on_one_root_is_refused_and_names_the_holder(hub: HubHome) 
         assert user.health().enabled is True
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "{}",
+        "[" * 100_000,
+        '{"pid": 1e999, "settings": {}}',
+        '{"pid": 9223372036854775808, "start": 1, "settings": {}}',
+    ],
+)
+def test_a_holder_that_the_file_does_not_name_is_named_by_the_kernel(
+    hub: HubHome, said: str
+) -> None:
+    assert hub.process is not None
+    (hub.home / "hub.lock").write_text(said)
+    assert read_holder(hub.home) is None
+    second = _serve(hub)
+    assert second.returncode == 75
+    assert f"end it and start again: kill {hub.process.pid}" in second.stderr
+
+
 def test_a_second_hub_that_reaches_the_same_memory_by_a_link_is_refused(
     hub: HubHome, tmp_path: Path
 ) -> None:

@@ -215,6 +215,29 @@ def test_a_start_that_fails_is_told_once_and_tried_again_ever_more_seldom(
     assert told.empty()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_nobody_counts_on_a_keeper_that_a_mistake_has_ended(host: Host) -> None:
+    started: queue.Queue[Path] = queue.Queue()
+    mistakes = iter([RuntimeError("a mistake")])
+
+    def start(home: Path, environ: Mapping[str, str]) -> None:
+        for mistake in mistakes:
+            raise mistake
+        started.put(home)
+        hubkeeper.start_again(home, environ)
+
+    keeper = HubKeeper(start=start)
+    keeper.keep("a run", host)
+    [thread] = [one for one in threading.enumerate() if one.name == "amux-hub"]
+    kill(host)
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+    keeper.let_go("a run")
+    keeper.keep("another", host)
+    assert started.get(timeout=SECONDS) == host.home
+    keeper.let_go("another")
+
+
 def test_a_hub_is_kept_alive_by_nobody_once_the_last_run_is_over(host: Host) -> None:
     starts = Starts()
     keeper = HubKeeper(start=starts)
