@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from amux.materializer.onefile import INTERPRETER, build
 from fixtures.hubs import running
-from materializer.onefile import INTERPRETER, build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

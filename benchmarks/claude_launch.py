@@ -27,19 +27,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from amux.hub.connection import connection_path
+from amux.launcher.launch import launch
+from amux.launcher.probe.model import Say, ScriptedModel
+from amux.launcher.probe.stage import stage_claude
+from amux.launcher.request import LaunchRequest
 from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS, pinned
-from hub.connection import connection_path
-from launcher.launch import launch
-from launcher.probe.model import Say, ScriptedModel
-from launcher.probe.stage import stage_claude
-from launcher.request import LaunchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from launcher.host import Host
-    from launcher.run import Run
+    from amux.launcher.host import Host
+    from amux.launcher.run import Run
 
 ROUNDS: Final = 9
 DEADLINE: Final = 60.0

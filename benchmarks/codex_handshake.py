@@ -17,16 +17,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from amux.launcher.channel import JsonRpcChannel
+from amux.launcher.spawn import SpawnRequest, spawn
+from amux.providers.base import Facts, LaunchPlan, Tools
+from amux.providers.codex import CodexProvider, flags
 from fixtures.codex import agent_request, grant_for, make_home
 from fixtures.pinned import CODEX_VERSIONS
-from launcher.channel import JsonRpcChannel
-from launcher.spawn import SpawnRequest, spawn
-from providers.base import Facts, LaunchPlan, Tools
-from providers.codex import CodexProvider, flags
 
 if TYPE_CHECKING:
+    from amux.launcher.spawn import AgentProcess
     from fixtures.codex import CodexHome
-    from launcher.spawn import AgentProcess
 
 ROUNDS: Final = 15
 TARGET: Final = 1.15

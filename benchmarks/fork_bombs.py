@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
+from amux.launcher import cgroup
 from fixtures import accounts
-from launcher import cgroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,10 +39,10 @@ LIFE: Final = 90
 """Seconds that a bomb lives by itself, should everything else fail."""
 LATER: Final = 5.0
 WITHOUT_GROUP: Final = """
-from launcher import cgroup
+from amux.launcher import cgroup
 cgroup.make = lambda name: ""
 """
-AMUX: Final = "from launcher.command import main\nraise SystemExit(main())\n"
+AMUX: Final = "from amux.launcher.command import main\nraise SystemExit(main())\n"
 KILL_ALL: Final = "import os, signal; os.kill(-1, signal.SIGKILL)"
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
+from amux.hub.guard import inspect
 from fixtures.guardcorpus import HALVES, formats, notes
-from hub.guard import inspect
 
 if TYPE_CHECKING:
     from fixtures.guardcorpus import Half

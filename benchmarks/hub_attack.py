@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trustme
 
+from amux.hub.values import ABSENT, SearchRequest, UpsertRequest
 from fixtures.hubs import HubHome, new_home
-from hub.values import ABSENT, SearchRequest, UpsertRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

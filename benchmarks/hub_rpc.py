@@ -16,18 +16,18 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from amux.hub import wire
+from amux.hub.client import HubClient
+from amux.hub.connection import Connection
+from amux.hub.identity import token as tokens
+from amux.hub.store import MemoryStore
+from amux.hub.values import ABSENT, GetRequest, Scope, SearchRequest, UpsertRequest
 from fixtures.hubs import HubHome, running
-from hub import wire
-from hub.client import HubClient
-from hub.connection import Connection
-from hub.identity import token as tokens
-from hub.store import MemoryStore
-from hub.values import ABSENT, GetRequest, Scope, SearchRequest, UpsertRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hub.identity import Token
+    from amux.hub.identity import Token
 
 ROUNDS: Final = 300
 CLIENTS: Final = 64

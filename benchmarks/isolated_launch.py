@@ -12,16 +12,16 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
+from amux.materializer import onefile
 from fixtures import accounts
 from fixtures.isolated import answer, isolated_host, scripted, start
-from materializer import onefile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from launcher.host import Host
-    from launcher.run import Run
+    from amux.launcher.host import Host
+    from amux.launcher.run import Run
 
 PAIRS: Final = 40
 LIMIT_MS: Final = 40.0

@@ -21,8 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from launcher.request import LaunchRequest
-from launcher.supervisor import Session, Supervisor
+from amux.launcher.request import LaunchRequest
+from amux.launcher.supervisor import Session, Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

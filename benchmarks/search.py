@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hub.limits import Limits
-from hub.store import MemoryStore
-from hub.values import Scope, SearchRequest
+from amux.hub.limits import Limits
+from amux.hub.store import MemoryStore
+from amux.hub.values import Scope, SearchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hub.guard import inspect
-from hub.store import MemoryStore
-from hub.values import ABSENT, Scope, UpsertRequest
+from amux.hub.guard import inspect
+from amux.hub.store import MemoryStore
+from amux.hub.values import ABSENT, Scope, UpsertRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ import os
 import secrets
 from typing import TYPE_CHECKING
 
-from hub.home import PRIVATE_FILE
+from amux.hub.home import PRIVATE_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

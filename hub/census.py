@@ -10,13 +10,13 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hub.errors import LimitExceeded
-from hub.limits import refuse_over
-from hub.walk import Kind, Walk
+from amux.hub.errors import LimitExceeded
+from amux.hub.limits import refuse_over
+from amux.hub.walk import Kind, Walk
 
 if TYPE_CHECKING:
-    from hub.filesystem import FileSystem
-    from hub.limits import Limits
+    from amux.hub.filesystem import FileSystem
+    from amux.hub.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)

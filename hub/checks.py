@@ -6,14 +6,14 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from hub.errors import Conflict, InvalidRequest, RejectedContent
-from hub.fragments import count_lines
-from hub.guard import Finding, findings
-from hub.limits import Limits, refuse_over
-from hub.paths import ENTRY
+from amux.hub.errors import Conflict, InvalidRequest, RejectedContent
+from amux.hub.fragments import count_lines
+from amux.hub.guard import Finding, findings
+from amux.hub.limits import Limits, refuse_over
+from amux.hub.paths import ENTRY
 
 if TYPE_CHECKING:
-    from hub.values import UpsertRequest
+    from amux.hub.values import UpsertRequest
 
 BYTE_ORDER_MARK: Final = "byte-order-mark"
 _REVISION: Final = re.compile(r"[0-9a-f]{64}|absent", re.ASCII)

@@ -1,4 +1,4 @@
-"""A synchronous client of the Hub: typed requests in, typed answers or `hub.errors` out.
+"""A synchronous client of the Hub: typed requests in, typed answers or `amux.hub.errors` out.
 
 Over a Unix socket it speaks with the standard library, over TLS with httpx, which is
 imported only then. Every call makes its own exchange, so one client serves many threads.
@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 from urllib.parse import quote
 
-from hub.connection import Connection, load_connection
-from hub.errors import WIRE_ERRORS, Conflict, HubError, JsonField, Unauthenticated, Unavailable
-from hub.residence import HOME_HEADER, residence
-from hub.transport import TlsTransport, UnixTransport
+from amux.hub.connection import Connection, load_connection
+from amux.hub.errors import WIRE_ERRORS, Conflict, HubError, JsonField, Unauthenticated, Unavailable
+from amux.hub.residence import HOME_HEADER, residence
+from amux.hub.transport import TlsTransport, UnixTransport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from hub.values import (
+    from amux.hub.values import (
         ForgetRequest,
         Forgotten,
         Fragment,
@@ -153,7 +153,7 @@ class HubClient:
 
     def search(self, request: SearchRequest) -> SearchAnswer:
         """Return one page of matches."""
-        from hub.values import Match, SearchAnswer  # noqa: PLC0415  # a launch needs none of the verbs
+        from amux.hub.values import Match, SearchAnswer  # noqa: PLC0415  # a launch needs none of the verbs
 
         tree = self._verb("search", request)
         matches = tree.get("matches")
@@ -164,19 +164,19 @@ class HubClient:
 
     def get(self, request: GetRequest) -> Fragment:
         """Return a piece of one document."""
-        from hub.values import Fragment  # noqa: PLC0415  # a launch needs none of the verbs
+        from amux.hub.values import Fragment  # noqa: PLC0415  # a launch needs none of the verbs
 
         return _value(Fragment, self._verb("get", request))
 
     def upsert(self, request: UpsertRequest) -> Written:
         """Write one document."""
-        from hub.values import Written  # noqa: PLC0415  # a launch needs none of the verbs
+        from amux.hub.values import Written  # noqa: PLC0415  # a launch needs none of the verbs
 
         return _value(Written, self._verb("upsert", request))
 
     def forget(self, request: ForgetRequest) -> Forgotten:
         """Delete one document."""
-        from hub.values import Forgotten  # noqa: PLC0415  # a launch needs none of the verbs
+        from amux.hub.values import Forgotten  # noqa: PLC0415  # a launch needs none of the verbs
 
         return _value(Forgotten, self._verb("forget", request))
 

@@ -9,8 +9,8 @@ import tomllib
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from hub.atomicfile import locked, replace_file
-from hub.errors import ConfigRefused
+from amux.hub.atomicfile import locked, replace_file
+from amux.hub.errors import ConfigRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

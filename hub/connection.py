@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from hub.atomicfile import replace_file
-from hub.errors import HomeRefused
-from hub.home import OWN_SOCKET, private_socket
-from hub.secret import FORM
+from amux.hub.atomicfile import replace_file
+from amux.hub.errors import HomeRefused
+from amux.hub.home import OWN_SOCKET, private_socket
+from amux.hub.secret import FORM
 
 if TYPE_CHECKING:
     from pathlib import Path

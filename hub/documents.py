@@ -9,9 +9,9 @@ import stat
 from dataclasses import dataclass
 from typing import Final
 
-from hub.errors import InvalidPath, StorageFailed, Undecodable
-from hub.limits import refuse_over
-from hub.values import ABSENT
+from amux.hub.errors import InvalidPath, StorageFailed, Undecodable
+from amux.hub.limits import refuse_over
+from amux.hub.values import ABSENT
 
 BOM: Final = b"\xef\xbb\xbf"
 _CONTINUES: Final = 0b1000_0000

@@ -18,12 +18,12 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from hub.documents import FILE_FLAGS
-from hub.errors import StorageFailed
-from hub.paths import exists
+from amux.hub.documents import FILE_FLAGS
+from amux.hub.errors import StorageFailed
+from amux.hub.paths import exists
 
 if TYPE_CHECKING:
-    from hub.filesystem import FileSystem
+    from amux.hub.filesystem import FileSystem
 
 TEMPORARY_PREFIX: Final = ".amux-"
 TEMPORARY_SUFFIX: Final = ".tmp"

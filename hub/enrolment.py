@@ -12,8 +12,8 @@ import pwd
 import re
 from typing import TYPE_CHECKING, Final
 
-from hub.atomicfile import locked
-from hub.connection import (
+from amux.hub.atomicfile import locked
+from amux.hub.connection import (
     OWN_URL,
     ROLES,
     Connection,
@@ -22,11 +22,11 @@ from hub.connection import (
     load_connection,
     save_connection,
 )
-from hub.errors import HomeRefused
-from hub.home import open_private_folder
-from hub.identity import CredentialFile, PrincipalFile, is_principal_id
-from hub.identity import token as tokens
-from hub.residence import settle
+from amux.hub.errors import HomeRefused
+from amux.hub.home import open_private_folder
+from amux.hub.identity import CredentialFile, PrincipalFile, is_principal_id
+from amux.hub.identity import token as tokens
+from amux.hub.residence import settle
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from hub.secret import redact
+from amux.hub.secret import redact
 
 JsonField = str | int | bool | None
 

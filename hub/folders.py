@@ -9,15 +9,15 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from hub.errors import HubError
-from hub.paths import follow, open_folder, open_home
+from amux.hub.errors import HubError
+from amux.hub.paths import follow, open_folder, open_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hub.filesystem import FileSystem
-    from hub.limits import Limits
-    from hub.paths import Way
+    from amux.hub.filesystem import FileSystem
+    from amux.hub.limits import Limits
+    from amux.hub.paths import Way
 
 _HELD_LEAST: Final = 64
 _HELD_MOST: Final = 4096

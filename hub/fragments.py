@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from hub.documents import BOM, Document, decode, is_inside_character, revision_of
-from hub.errors import InvalidRequest
-from hub.values import Fragment, GetRequest
-from hub.wire import encode
+from amux.hub.documents import BOM, Document, decode, is_inside_character, revision_of
+from amux.hub.errors import InvalidRequest
+from amux.hub.values import Fragment, GetRequest
+from amux.hub.wire import encode
 
 if TYPE_CHECKING:
-    from hub.limits import Limits
+    from amux.hub.limits import Limits
 
 
 def check_range(request: GetRequest) -> None:

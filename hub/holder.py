@@ -7,14 +7,14 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from hub.errors import HomeRefused
-from hub.residence import residence
+from amux.hub.errors import HomeRefused
+from amux.hub.residence import residence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from hub.config import SettingValue
+    from amux.hub.config import SettingValue
 
 LOCK_FILE: Final = "hub.lock"
 _ENDED: Final = frozenset({b"Z", b"X"})
@@ -27,8 +27,8 @@ class Holder:
 
     `start` is the kernel's start time of the process in clock ticks: pid and start
     together name one process for ever. `home` is the folder that it serves, as in
-    `hub.residence`. `placed` says how it was started and where it lives among the control
-    groups, as in `hub.placement`; `group` is the folder of one that was made for it.
+    `amux.hub.residence`. `placed` says how it was started and where it lives among the control
+    groups, as in `amux.hub.placement`; `group` is the folder of one that was made for it.
     """
 
     pid: int

@@ -14,8 +14,8 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hub.errors import HomeRefused
-from hub.residence import settle
+from amux.hub.errors import HomeRefused
+from amux.hub.residence import settle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,8 +7,8 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from hub.bindings import GLOBAL_BINDING, PRINCIPAL_PREFIX
-from hub.errors import (
+from amux.hub.bindings import GLOBAL_BINDING, PRINCIPAL_PREFIX
+from amux.hub.errors import (
     BindingMismatch,
     Forbidden,
     InvalidRequest,
@@ -16,13 +16,13 @@ from hub.errors import (
     MemoryDisabled,
     StorageFailed,
 )
-from hub.identity import Launch
-from hub.identity import token as tokens
-from hub.policy import is_binding
+from amux.hub.identity import Launch
+from amux.hub.identity import token as tokens
+from amux.hub.policy import is_binding
 
 if TYPE_CHECKING:
-    from hub.identity import Caller, Registry, Token
-    from hub.policy import Policy
+    from amux.hub.identity import Caller, Registry, Token
+    from amux.hub.policy import Policy
 
 MOST_LAUNCHES: Final = 10_000
 _LAUNCH_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

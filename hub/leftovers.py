@@ -12,7 +12,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Final
 
-from hub.atomicfile import locked
+from amux.hub.atomicfile import locked
 
 if TYPE_CHECKING:
     from pathlib import Path

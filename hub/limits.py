@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hub.errors import LimitExceeded
+from amux.hub.errors import LimitExceeded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,20 +18,20 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hub import config
-from hub.enrolment import enrol_local, remote_connection
-from hub.errors import HomeRefused, NotStarted
-from hub.holder import Holder, process_start, read_holder
-from hub.home import PRIVATE_FILE, open_private_folder, private_socket
-from hub.placement import LEAVE, Placed, find_manager, remove
-from hub.stopmark import STOPPED, is_marked, set_mark
-from hub.unixsocket import connect, is_listened_at
+from amux.hub import config
+from amux.hub.enrolment import enrol_local, remote_connection
+from amux.hub.errors import HomeRefused, NotStarted
+from amux.hub.holder import Holder, process_start, read_holder
+from amux.hub.home import PRIVATE_FILE, open_private_folder, private_socket
+from amux.hub.placement import LEAVE, Placed, find_manager, remove
+from amux.hub.stopmark import STOPPED, is_marked, set_mark
+from amux.hub.unixsocket import connect, is_listened_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from hub.config import SettingValue
+    from amux.hub.config import SettingValue
 
 READY: Final = "ready"
 TAKEN: Final = "taken: "
@@ -226,7 +226,7 @@ def _start(home: Path, environ: Mapping[str, str], deadline: float, *, unasked: 
     """Fork a Hub away and return what it says about its start."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     log = _open_log(home)
-    program = [sys.executable, "-P", "-m", "hub.server", "--ready-fd", str(write_end)]
+    program = [sys.executable, "-P", "-m", "amux.hub.server", "--ready-fd", str(write_end)]
     program += ["--log", str(log_path(home)), *(["--unasked"] if unasked else []), "--placed"]
     variables = _environment(home, environ)
     manager = find_manager(environ)

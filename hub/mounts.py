@@ -8,8 +8,8 @@ import re
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
-from hub.durable import temporary_name
-from hub.errors import StorageFailed
+from amux.hub.durable import temporary_name
+from amux.hub.errors import StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,14 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hub.errors import InvalidPath, StorageFailed
+from amux.hub.errors import InvalidPath, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from hub.filesystem import FileSystem
-    from hub.limits import Limits
+    from amux.hub.filesystem import FileSystem
+    from amux.hub.limits import Limits
 
 SUFFIX: Final = ".md"
 ENTRY: Final = "MEMORY.md"

@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hub import cgroup
+from amux.hub import cgroup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,8 +123,8 @@ def find_manager(
 def leave(residence: str) -> Place:
     """Move this process into a group of its own, as high as it may.
 
-    By device and inode of its home (`hub.residence`): two homes never share one, and a home finds
-    its own again.
+    By device and inode of its home (`amux.hub.residence`): two homes never share one, and a home
+    finds its own again.
     """
     above = cgroup.folders_above()
     if not above:

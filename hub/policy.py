@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hub.bindings import GLOBAL_BINDING, PRINCIPAL_PREFIX
-from hub.errors import BindingMismatch, Forbidden, IdentityRefused, StorageFailed
-from hub.identity import is_principal_id
-from hub.values import Scope
+from amux.hub.bindings import GLOBAL_BINDING, PRINCIPAL_PREFIX
+from amux.hub.errors import BindingMismatch, Forbidden, IdentityRefused, StorageFailed
+from amux.hub.identity import is_principal_id
+from amux.hub.values import Scope
 
 if TYPE_CHECKING:
-    from hub.config import Isolation
-    from hub.identity import Caller, Principals, Registry
+    from amux.hub.config import Isolation
+    from amux.hub.identity import Caller, Principals, Registry
 
 
 class Policy:

@@ -15,7 +15,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hub.errors import HomeRefused
+from amux.hub.errors import HomeRefused
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,17 +13,17 @@ import stat
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from hub.documents import BOM, FILE_FLAGS, Document, is_inside_character, is_text, read_up_to
-from hub.errors import HubError, InvalidRequest, StorageFailed
-from hub.limits import refuse_over
-from hub.values import Match, SearchAnswer, SearchRequest
-from hub.walk import Kind, Step, Walk
-from hub.wire import encode
+from amux.hub.documents import BOM, FILE_FLAGS, Document, is_inside_character, is_text, read_up_to
+from amux.hub.errors import HubError, InvalidRequest, StorageFailed
+from amux.hub.limits import refuse_over
+from amux.hub.values import Match, SearchAnswer, SearchRequest
+from amux.hub.walk import Kind, Step, Walk
+from amux.hub.wire import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hub.limits import Limits
+    from amux.hub.limits import Limits
 
 # Marks that end, open or quote a sentence in the scripts that we know of.
 _PUNCTUATION: Final = (

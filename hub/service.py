@@ -11,9 +11,9 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from hub import config, logs
-from hub.enrolment import enrol_local
-from hub.errors import (
+from amux.hub import config, logs
+from amux.hub.enrolment import enrol_local
+from amux.hub.errors import (
     ConfigRefused,
     Forbidden,
     InvalidRequest,
@@ -21,16 +21,16 @@ from hub.errors import (
     MemoryDisabled,
     StorageFailed,
 )
-from hub.leasing import Leasing
-from hub.policy import Policy
+from amux.hub.leasing import Leasing
+from amux.hub.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from hub.config import Settings, SettingValue
-    from hub.identity import Caller, Registry
-    from hub.values import (
+    from amux.hub.config import Settings, SettingValue
+    from amux.hub.identity import Caller, Registry
+    from amux.hub.values import (
         ForgetRequest,
         Forgotten,
         Fragment,

@@ -11,7 +11,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
-from hub.home import PRIVATE_FILE
+from amux.hub.home import PRIVATE_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path

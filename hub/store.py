@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
-from hub import checks
-from hub.census import Census, count, refuse_overflow
-from hub.documents import FILE_FLAGS, Document, is_text, read_document, revision_of
-from hub.durable import Overtaken, is_temporary, refusal, remove, replace
-from hub.errors import HubError, StorageFailed
-from hub.filesystem import FileSystem
-from hub.folders import FolderMaker, prune
-from hub.fragments import check_range, fragment
-from hub.guard import Guarding
-from hub.limits import Limits
-from hub.paths import (
+from amux.hub import checks
+from amux.hub.census import Census, count, refuse_overflow
+from amux.hub.documents import FILE_FLAGS, Document, is_text, read_document, revision_of
+from amux.hub.durable import Overtaken, is_temporary, refusal, remove, replace
+from amux.hub.errors import HubError, StorageFailed
+from amux.hub.filesystem import FileSystem
+from amux.hub.folders import FolderMaker, prune
+from amux.hub.fragments import check_range, fragment
+from amux.hub.guard import Guarding
+from amux.hub.limits import Limits
+from amux.hub.paths import (
     SUFFIX,
     Place,
     Way,
@@ -35,8 +35,8 @@ from hub.paths import (
     parse_prefix,
     refuse_twin,
 )
-from hub.search import Scan, answer, check_query, parse_query
-from hub.values import (
+from amux.hub.search import Scan, answer, check_query, parse_query
+from amux.hub.values import (
     ABSENT,
     ForgetRequest,
     Forgotten,
@@ -48,12 +48,12 @@ from hub.values import (
     UpsertRequest,
     Written,
 )
-from hub.walk import Walk
+from amux.hub.walk import Walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hub.guard import Finding
+    from amux.hub.guard import Finding
 
 # A scan needs the processor all the time: more at once would only make each run out of its
 # own time, which begins when its turn has come.

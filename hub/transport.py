@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from hub.errors import HomeRefused, Unavailable
-from hub.secret import redact
-from hub.unixsocket import connect
+from amux.hub.errors import HomeRefused, Unavailable
+from amux.hub.secret import redact
+from amux.hub.unixsocket import connect
 
 if TYPE_CHECKING:
     import socket

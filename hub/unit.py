@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hub.atomicfile import replace_file
-from hub.errors import HomeRefused
-from hub.home import private_socket
-from hub.unixsocket import LONGEST_PATH
+from amux.hub.atomicfile import replace_file
+from amux.hub.errors import HomeRefused
+from amux.hub.home import private_socket
+from amux.hub.unixsocket import LONGEST_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +65,7 @@ def plan_units(home: Path, environ: Mapping[str, str], *, python: str) -> Units:
     variables = {"AMUX_HOME": str(home)}
     variables |= {key: environ[key] for key in _KEPT if environ.get(key)}
     written = " ".join(_quoted(f"{key}={value}") for key, value in variables.items())
-    words: tuple[str, ...] = (python, "-P", "-m", "hub.server")
+    words: tuple[str, ...] = (python, "-P", "-m", "amux.hub.server")
     if _REFUSED.intersection(python):
         words = (*_THROUGH_SHELL, *words)
     # The colon keeps systemd from looking for variables in the words.

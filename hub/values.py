@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from hub.bindings import GLOBAL_BINDING, PRINCIPAL_PREFIX
+from amux.hub.bindings import GLOBAL_BINDING, PRINCIPAL_PREFIX
 
 ABSENT: Final = "absent"
 

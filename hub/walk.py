@@ -12,13 +12,13 @@ from enum import Enum, auto
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hub.paths import FOLDER_FLAGS, SUFFIX, segment_fault
+from amux.hub.paths import FOLDER_FLAGS, SUFFIX, segment_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hub.filesystem import FileSystem
-    from hub.limits import Limits
+    from amux.hub.filesystem import FileSystem
+    from amux.hub.limits import Limits
 
 _PAST_FOLDER: Final = "0"
 _CLOSED: Final = -1

@@ -6,7 +6,7 @@ import json
 from dataclasses import fields
 from typing import Final
 
-from hub.values import Forgotten, Fragment, Match, SearchAnswer, Written
+from amux.hub.values import Forgotten, Fragment, Match, SearchAnswer, Written
 
 Answer = SearchAnswer | Fragment | Written | Forgotten
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hub.bindings import PRINCIPAL_PREFIX
-from launcher.binding import Lease, Unbound
-from launcher.errors import IsolationRefused, MemoryRequired
-from launcher.hublink import own_principal
-from materializer.tenancy import claim, release
+from amux.hub.bindings import PRINCIPAL_PREFIX
+from amux.launcher.binding import Lease, Unbound
+from amux.launcher.errors import IsolationRefused, MemoryRequired
+from amux.launcher.hublink import own_principal
+from amux.materializer.tenancy import claim, release
 
 if TYPE_CHECKING:
     import contextlib
 
-    from launcher.host import Host
-    from launcher.request import LaunchRequest
-    from launcher.subject import Subject
-    from materializer.values import Identity
-    from providers.sighting import Sighting
+    from amux.launcher.host import Host
+    from amux.launcher.request import LaunchRequest
+    from amux.launcher.subject import Subject
+    from amux.materializer.values import Identity
+    from amux.providers.sighting import Sighting
 
 
 def check_access(
@@ -85,9 +85,9 @@ def check_unbound(
     without a Hub.
     """
     # Imported here: a bound launch needs none of it, and starts sooner.
-    from hub import config  # noqa: PLC0415
-    from hub.enrolment import remote_connection  # noqa: PLC0415
-    from hub.identity import PrincipalFile  # noqa: PLC0415
+    from amux.hub import config  # noqa: PLC0415
+    from amux.hub.enrolment import remote_connection  # noqa: PLC0415
+    from amux.hub.identity import PrincipalFile  # noqa: PLC0415
 
     if request.principal is None or subject.stored is not None:
         return
@@ -113,7 +113,7 @@ def _claim(host: Host, unclaim: contextlib.ExitStack, identity: Identity, princi
 def _refuse_another(principal: str, own: str | None, host: Host) -> None:
     if principal == own:
         return
-    from hub.enrolment import remote_connection  # noqa: PLC0415  # only where it is refused
+    from amux.hub.enrolment import remote_connection  # noqa: PLC0415  # only where it is refused
 
     remote = remote_connection(host.home)
     if own is None and remote is not None:

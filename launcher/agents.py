@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from launcher.errors import AgentNotFound
+from amux.launcher.errors import AgentNotFound
 
 FIRST_LINE_BYTES: Final = 256
 BATCH_ENDINGS: Final = frozenset({".bat", ".cmd", ".ps1"})

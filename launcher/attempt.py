@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hub.residence import residence
-from launcher.processes import boot_id
-from launcher.sessions import SessionRecord, SessionStore, State, timestamp
-from materializer import runs
+from amux.hub.residence import residence
+from amux.launcher.processes import boot_id
+from amux.launcher.sessions import SessionRecord, SessionStore, State, timestamp
+from amux.materializer import runs
 
 if TYPE_CHECKING:
-    from launcher.host import Host
-    from launcher.request import LaunchRequest
-    from launcher.sessions import SessionLock
-    from launcher.subject import Subject
-    from materializer.values import PlannedFile, RunPaths
+    from amux.launcher.host import Host
+    from amux.launcher.request import LaunchRequest
+    from amux.launcher.sessions import SessionLock
+    from amux.launcher.subject import Subject
+    from amux.materializer.values import PlannedFile, RunPaths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING
 
-from launcher.foreign import held
-from launcher.records import write_settled
-from providers.base import Confirmed
+from amux.launcher.foreign import held
+from amux.launcher.records import write_settled
+from amux.providers.base import Confirmed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from launcher.attempt import Attempt
-    from launcher.beside import Server
-    from launcher.conversation import Conversation
-    from launcher.notice import Notices
-    from launcher.sessions import SessionStore
-    from providers.base import AgentRequest, Grant
+    from amux.launcher.attempt import Attempt
+    from amux.launcher.beside import Server
+    from amux.launcher.conversation import Conversation
+    from amux.launcher.notice import Notices
+    from amux.launcher.sessions import SessionStore
+    from amux.providers.base import AgentRequest, Grant
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,16 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from launcher.errors import AgentFailed, ChannelError, LaunchError
-from launcher.spawn import Stdio, spawn
-from providers.errors import ProviderError
+from amux.launcher.errors import AgentFailed, ChannelError, LaunchError
+from amux.launcher.spawn import Stdio, spawn
+from amux.providers.errors import ProviderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from launcher.spawn import AgentProcess, SpawnRequest
-    from launcher.websocket import WebSocketChannel
-    from providers.base import Confirmed, JsonObject, LaunchPlan
+    from amux.launcher.spawn import AgentProcess, SpawnRequest
+    from amux.launcher.websocket import WebSocketChannel
+    from amux.providers.base import Confirmed, JsonObject, LaunchPlan
 
 LISTEN_SECONDS: Final = 20.0
 """For the server to listen on its socket."""
@@ -81,7 +81,7 @@ def start_server(request: SpawnRequest, plan: LaunchPlan) -> Server:
 
     Raises AgentFailed or ChannelError; nothing is left of it then.
     """
-    from launcher.websocket import connect  # noqa: PLC0415  # few launches have a server
+    from amux.launcher.websocket import connect  # noqa: PLC0415  # few launches have a server
 
     if plan.server is None or plan.socket is None:
         raise ChannelError("the plan has no server beside the agent")

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hub.errors import Forbidden, HubError, InvalidRequest, MemoryDisabled, Unavailable
-from launcher.errors import BadRequest
+from amux.hub.errors import Forbidden, HubError, InvalidRequest, MemoryDisabled, Unavailable
+from amux.launcher.errors import BadRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hub.client import HubClient
+    from amux.hub.client import HubClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

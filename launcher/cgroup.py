@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from hub.cgroup import mounts, own_folder, write
+from amux.hub.cgroup import mounts, own_folder, write
 
 PREFIX = "amux-"
 """A group's name is this, the run's marker, a dot, and a part of its own."""

@@ -1,6 +1,6 @@
 """Structured conversations with a running agent, over its stdin and stdout.
 
-LineChannel (launcher.lines)  one text line per message
+LineChannel (amux.launcher.lines)  one text line per message
 └── JsonLinesChannel          one JSON object per line
     └── JsonRpcChannel        requests, answers, notifications (no `"jsonrpc"`, as Codex speaks)
 
@@ -19,17 +19,17 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from launcher.errors import AgentFailed, ChannelError, DeadlinePassed
-from launcher.lines import NOISE_KEPT, SEND_DEADLINE, LineChannel
-from providers.base import Framing
-from providers.errors import RequestRefused
+from amux.launcher.errors import AgentFailed, ChannelError, DeadlinePassed
+from amux.launcher.lines import NOISE_KEPT, SEND_DEADLINE, LineChannel
+from amux.providers.base import Framing
+from amux.providers.errors import RequestRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from launcher.inquiry import Inquiry
-    from launcher.spawn import AgentProcess
-    from providers.base import JsonObject
+    from amux.launcher.inquiry import Inquiry
+    from amux.launcher.spawn import AgentProcess
+    from amux.providers.base import JsonObject
 
 METHOD_NOT_FOUND: Final = -32601
 INTERNAL_ERROR: Final = -32603

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from launcher.errors import BadRequest
-from launcher.request import Provision
-from providers.base import Mode
+from amux.launcher.errors import BadRequest
+from amux.launcher.request import Provision
+from amux.providers.base import Mode
 
 if TYPE_CHECKING:
-    from launcher.request import LaunchRequest
+    from amux.launcher.request import LaunchRequest
 
 KINDS: Final[Mapping[str, tuple[type[object], ...]]] = {
     "provider": (str,),

@@ -36,11 +36,11 @@ def main() -> int:
 def _run() -> int:
     open_stdio()
     if len(sys.argv) > 1 and sys.argv[1] in AGENT_SIDE:
-        from materializer.agentside.main import main as agent_side  # noqa: PLC0415  # start-up time
+        from amux.materializer.agentside.main import main as agent_side  # noqa: PLC0415  # start-up time
 
         return agent_side(sys.argv[1:])
-    gc.disable()  # nothing is garbage while modules load; `launcher.cli` switches it on again
-    from launcher.cli import main as people_side  # noqa: PLC0415  # start-up time
+    gc.disable()  # nothing is garbage while modules load; `amux.launcher.cli` switches it on again
+    from amux.launcher.cli import main as people_side  # noqa: PLC0415  # start-up time
 
     return people_side()
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from types import NoneType
 from typing import TYPE_CHECKING, Final
 
-from launcher.facts import read_facts
-from launcher.foreign import held
-from providers.base import Facts, NativeResume
-from providers.errors import ProviderFailed
+from amux.launcher.facts import read_facts
+from amux.launcher.foreign import held
+from amux.providers.base import Facts, NativeResume
+from amux.providers.errors import ProviderFailed
 
 if TYPE_CHECKING:
-    from launcher.sessions import SessionRecord, SessionStore
-    from materializer.values import Identity
-    from providers.base import AgentRequest, Provider
+    from amux.launcher.sessions import SessionRecord, SessionStore
+    from amux.materializer.values import Identity
+    from amux.providers.base import AgentRequest, Provider
 
 ROUNDS: Final = 8
 """How often a provider may ask for further files."""

@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Final
 
-from launcher import transcript
-from launcher.errors import LaunchError
-from launcher.foreign import held
-from materializer.errors import MaterializeError
-from providers.errors import ProviderError
-from providers.sighting import NATIVE_MEMORY, Sighting, TranscriptPart, Transcripts
+from amux.launcher import transcript
+from amux.launcher.errors import LaunchError
+from amux.launcher.foreign import held
+from amux.materializer.errors import MaterializeError
+from amux.providers.errors import ProviderError
+from amux.providers.sighting import NATIVE_MEMORY, Sighting, TranscriptPart, Transcripts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from launcher.notice import Notices
-    from launcher.sessions import TranscriptMark
-    from launcher.transcript import Standing
-    from materializer.values import Identity
-    from providers.base import AgentRequest, Provider
+    from amux.launcher.notice import Notices
+    from amux.launcher.sessions import TranscriptMark
+    from amux.launcher.transcript import Standing
+    from amux.materializer.values import Identity
+    from amux.providers.base import AgentRequest, Provider
 
 UNREADABLE: Final = (LaunchError, ProviderError, MaterializeError, OSError)
 

@@ -5,13 +5,13 @@ Standard library only, and cheap modules alone: the shim imports it.
 
 from __future__ import annotations
 
-from launcher.proctable import look, name
+from amux.launcher.proctable import look, name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from launcher.proctable import Process
+    from amux.launcher.proctable import Process
 
 NAMED = 6
 """Names in one sentence; the rest is counted."""

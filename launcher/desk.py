@@ -16,14 +16,14 @@ import threading
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from hub.unixsocket import LONGEST_PATH, connect
-from launcher.errors import AgentFailed, ChannelError
-from providers.sighting import NATIVE_MEMORY, Sighting
+from amux.hub.unixsocket import LONGEST_PATH, connect
+from amux.launcher.errors import AgentFailed, ChannelError
+from amux.providers.sighting import NATIVE_MEMORY, Sighting
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from launcher.inquiry import Inquiry
+    from amux.launcher.inquiry import Inquiry
 
 FILE: Final = "inquiry.sock"
 MODE: Final = 0o600

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from launcher.proctable import children, look, name
+from amux.launcher.proctable import children, look, name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from launcher.process import AgentProcess
+    from amux.launcher.process import AgentProcess
 
 SERVERS: Final = frozenset(
     {"tmux: server", "tmate: server", "screen", "zellij", "dtach", "abduco", "shpool"}

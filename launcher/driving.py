@@ -14,14 +14,14 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from launcher.errors import ChannelError
-from launcher.stdio import write_all
-from providers.errors import ProviderError
+from amux.launcher.errors import ChannelError
+from amux.launcher.stdio import write_all
+from amux.providers.errors import ProviderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from providers.base import JsonObject
+    from amux.providers.base import JsonObject
 
 LINE_LIMIT: Final = 64 * 1024 * 1024
 """Bytes of one line of the agent's that is kept to be looked at; a longer one is only passed on."""

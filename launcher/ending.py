@@ -16,13 +16,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from launcher.processes import group_members
-from launcher.stdio import Stdio
+from amux.launcher.processes import group_members
+from amux.launcher.stdio import Stdio
 
 if TYPE_CHECKING:
-    from launcher.process import AgentProcess
-    from materializer.values import Identity
-    from providers.ending import Ending
+    from amux.launcher.process import AgentProcess
+    from amux.materializer.values import Identity
+    from amux.providers.ending import Ending
 
 END_SECONDS: Final = 30.0
 """For an agent to end after its stdin has."""
@@ -125,6 +125,6 @@ def _remove(paths: list[str], identity: Identity | None) -> None:
             with contextlib.suppress(OSError):
                 Path(path).unlink()
     elif paths:
-        from materializer.trial import run as run_trial  # noqa: PLC0415  # only where isolated
+        from amux.materializer.trial import run as run_trial  # noqa: PLC0415  # only where isolated
 
         run_trial(("/bin/rm", "-f", "--", *paths), identity=identity, environment={})

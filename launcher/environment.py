@@ -11,12 +11,12 @@ import fnmatch
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
-from launcher.errors import BadRequest
+from amux.launcher.errors import BadRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from materializer.values import Identity
+    from amux.materializer.values import Identity
 
 SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """PATH of a launch as another user, after the folders that the launch adds."""

@@ -11,15 +11,15 @@ from enum import StrEnum
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
-from launcher.sessions import timestamp
+from amux.launcher.sessions import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from launcher.notice import Notice
-    from launcher.report import LaunchReport
-    from launcher.spawn import ExitStatus
-    from providers.sighting import Sighting
+    from amux.launcher.notice import Notice
+    from amux.launcher.report import LaunchReport
+    from amux.launcher.spawn import ExitStatus
+    from amux.providers.sighting import Sighting
 
 
 class EventKind(StrEnum):

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from materializer import provision, reading
-from providers.base import MAX_FACT_BYTES, Facts
+from amux.materializer import provision, reading
+from amux.providers.base import MAX_FACT_BYTES, Facts
 
 if TYPE_CHECKING:
-    from materializer.values import Identity
-    from providers.base import Trace
+    from amux.materializer.values import Identity
+    from amux.providers.base import Trace
 
 
 def read_facts(

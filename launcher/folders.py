@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from launcher.errors import BadRequest
+from amux.launcher.errors import BadRequest
 
 if TYPE_CHECKING:
-    from materializer.values import Identity
+    from amux.materializer.values import Identity
 
 
 def here() -> str:
@@ -48,7 +48,7 @@ def entered(cwd: str, identity: Identity | None) -> str:
 
 def _as_target(cwd: str, identity: Identity) -> tuple[str, str]:
     # Imported here: most launches need it not, and start sooner.
-    from materializer.trial import run as run_trial  # noqa: PLC0415
+    from amux.materializer.trial import run as run_trial  # noqa: PLC0415
 
     trial = run_trial(("/bin/pwd", "-P"), identity=identity, environment={}, cwd=cwd)
     said = trial.stderr.decode(errors="replace").strip()

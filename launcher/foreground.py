@@ -20,17 +20,17 @@ import termios
 import threading
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from launcher import job
-from launcher.relay import CHUNK, LAST_OUTPUT, REST_BYTES, relay_terminal
-from launcher.spawn import STDIO_SHARED, Stdio
-from launcher.stdio import write_all
+from amux.launcher import job
+from amux.launcher.relay import CHUNK, LAST_OUTPUT, REST_BYTES, relay_terminal
+from amux.launcher.spawn import STDIO_SHARED, Stdio
+from amux.launcher.stdio import write_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from launcher.driving import Driving
-    from launcher.spawn import AgentProcess, ExitStatus
+    from amux.launcher.driving import Driving
+    from amux.launcher.spawn import AgentProcess, ExitStatus
 
 WRITE_SLICE: Final = 0.2
 """Seconds to wait at once for a full pipe to take more."""

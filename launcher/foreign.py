@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
-from hub.errors import HubError
-from launcher.errors import LaunchError
-from materializer.errors import MaterializeError
-from providers.errors import ProviderError, ProviderFailed
-from providers.registry import GROUP
+from amux.hub.errors import HubError
+from amux.launcher.errors import LaunchError
+from amux.materializer.errors import MaterializeError
+from amux.providers.errors import ProviderError, ProviderFailed
+from amux.providers.registry import GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable

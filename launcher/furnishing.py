@@ -12,12 +12,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hub.atomicfile import locked, replace_file
-from launcher.errors import BadRequest
-from materializer.provision import Copy, provide, require_sources
+from amux.hub.atomicfile import locked, replace_file
+from amux.launcher.errors import BadRequest
+from amux.materializer.provision import Copy, provide, require_sources
 
 if TYPE_CHECKING:
-    from launcher.attempt import Attempt
+    from amux.launcher.attempt import Attempt
 
 FILE: Final = "provided.json"
 SCHEMA: Final = 1

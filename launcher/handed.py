@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from launcher.environment import dropped_proxies
+from amux.launcher.environment import dropped_proxies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from launcher.attempt import Attempt
-    from materializer.values import Identity
+    from amux.launcher.attempt import Attempt
+    from amux.materializer.values import Identity
 
 CERTIFICATES: Final = (
     "CURL_CA_BUNDLE",
@@ -56,7 +56,7 @@ def _readable(paths: tuple[str, ...], identity: Identity | None) -> frozenset[st
     if identity is None:
         return frozenset(path for path in paths if os.access(path, os.R_OK))
     # Imported here: few launches name such files.
-    from materializer import provision  # noqa: PLC0415
+    from amux.materializer import provision  # noqa: PLC0415
 
     wishes = [(kind, path) for path in paths for kind in ("read", "list")]
     found = provision.look(identity, wishes, limit=1)

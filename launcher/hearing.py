@@ -11,17 +11,17 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from launcher.errors import LaunchError
-from launcher.foreign import held
-from launcher.witness import Asked, open_witness
-from providers.base import Mode, Tools
+from amux.launcher.errors import LaunchError
+from amux.launcher.foreign import held
+from amux.launcher.witness import Asked, open_witness
+from amux.providers.base import Mode, Tools
 
 if TYPE_CHECKING:
-    from launcher.attempt import Attempt
-    from launcher.memory import Memory
-    from launcher.notice import Notices
-    from launcher.witness import Witness
-    from providers.sighting import Sighting
+    from amux.launcher.attempt import Attempt
+    from amux.launcher.memory import Memory
+    from amux.launcher.notice import Notices
+    from amux.launcher.witness import Witness
+    from amux.providers.sighting import Sighting
 
 LIST_SECONDS: Final = 10.0
 """How long a stream launch waits for the list, after the agent's own handshake."""

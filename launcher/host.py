@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hub.home import open_home, runs_root
-from providers.registry import Registry
+from amux.hub.home import open_home, runs_root
+from amux.providers.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +38,6 @@ class Host:
 
 
 def this_host(environ: Mapping[str, str]) -> Host:
-    """Open the home that `environ` names; raises hub.errors.HomeRefused."""
+    """Open the home that `environ` names; raises amux.hub.errors.HomeRefused."""
     home = open_home(environ)
     return Host(home=home, runs=runs_root(home, environ, euid=os.geteuid()), environ=environ)

@@ -14,19 +14,19 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from hub.errors import HubError
-from hub.holder import process_start, read_holder
-from hub.home import RUN_MARKER
-from hub.residence import residence
-from hub.stopmark import is_marked
-from launcher.moment import Alone
+from amux.hub.errors import HubError
+from amux.hub.holder import process_start, read_holder
+from amux.hub.home import RUN_MARKER
+from amux.hub.residence import residence
+from amux.hub.stopmark import is_marked
+from amux.launcher.moment import Alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from hub.holder import Holder
-    from launcher.host import Host
+    from amux.hub.holder import Holder
+    from amux.launcher.host import Host
 
 FIRST_SECONDS: Final = 1.0
 LAST_SECONDS: Final = 60.0
@@ -40,8 +40,8 @@ PACE_SECONDS: Final = 5.0
 def start_again(home: Path, environ: Mapping[str, str]) -> None:
     """Start the Hub unless one answers. Raises HubError and OSError."""
     # Imported here: a launch that finds the Hub running needs none of it, and starts sooner.
-    from hub import config  # noqa: PLC0415
-    from hub.local import ensure_running  # noqa: PLC0415
+    from amux.hub import config  # noqa: PLC0415
+    from amux.hub.local import ensure_running  # noqa: PLC0415
 
     if config.load(home).memory_enabled:
         ensure_running(home, environ, unasked=True)

@@ -6,18 +6,18 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hub.bindings import PRINCIPAL_PREFIX
-from hub.client import HubClient
-from hub.connection import connection_path, load_connection
-from hub.errors import HomeRefused, MemoryDisabled
-from hub.holder import read_holder
-from hub.unixsocket import connect
+from amux.hub.bindings import PRINCIPAL_PREFIX
+from amux.hub.client import HubClient
+from amux.hub.connection import connection_path, load_connection
+from amux.hub.errors import HomeRefused, MemoryDisabled
+from amux.hub.holder import read_holder
+from amux.hub.unixsocket import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from launcher.host import Host
-    from launcher.request import LaunchRequest
+    from amux.launcher.host import Host
+    from amux.launcher.request import LaunchRequest
 
 HUB_SECONDS: Final = 30.0
 """How long a launch waits for one answer of the Hub, which may have many to give."""
@@ -39,7 +39,7 @@ def hub_client(host: Host) -> HubClient:
 
 def _refuse_without_runtime(host: Host) -> None:
     """Raise HomeRefused for a home that knows a remote Hub, and not as a Runtime."""
-    from hub.enrolment import remote_connection  # noqa: PLC0415  # seldom needed
+    from amux.hub.enrolment import remote_connection  # noqa: PLC0415  # seldom needed
 
     remote = remote_connection(host.home)
     if remote is not None:
@@ -77,10 +77,10 @@ def _answers(host: Host) -> bool:
 
 def _start_hub(request: LaunchRequest, host: Host, warn: Callable[[str], None]) -> None:
     # Imported here: a launch that finds the Hub running needs none of it, and starts sooner.
-    from hub import config  # noqa: PLC0415
-    from hub.enrolment import enrol_local, remote_connection  # noqa: PLC0415
-    from hub.local import ensure_running  # noqa: PLC0415
-    from hub.placement import Placed  # noqa: PLC0415
+    from amux.hub import config  # noqa: PLC0415
+    from amux.hub.enrolment import enrol_local, remote_connection  # noqa: PLC0415
+    from amux.hub.local import ensure_running  # noqa: PLC0415
+    from amux.hub.placement import Placed  # noqa: PLC0415
 
     enrol_local(host.home)
     if remote_connection(host.home) is not None:
@@ -96,7 +96,7 @@ def _start_hub(request: LaunchRequest, host: Host, warn: Callable[[str], None]) 
 
 def own_principal(host: Host) -> str | None:
     """Return the Principal of this account's own credential, None where the Hub knows none."""
-    from hub.enrolment import enrol_local, remote_connection  # noqa: PLC0415  # as above
+    from amux.hub.enrolment import enrol_local, remote_connection  # noqa: PLC0415  # as above
 
     remote = remote_connection(host.home)
     if remote is None:

@@ -14,16 +14,16 @@ from dataclasses import replace
 from types import NoneType
 from typing import TYPE_CHECKING, Final
 
-from launcher.errors import AgentFailed, ChannelError, DeadlinePassed
-from launcher.foreign import held
-from providers.errors import ProviderError
-from providers.inquiry import Moment
+from amux.launcher.errors import AgentFailed, ChannelError, DeadlinePassed
+from amux.launcher.foreign import held
+from amux.providers.errors import ProviderError
+from amux.providers.inquiry import Moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from providers.base import JsonObject, Provider
-    from providers.sighting import Sighting
+    from amux.providers.base import JsonObject, Provider
+    from amux.providers.sighting import Sighting
 
 
 IDLE_SECONDS: Final = 0.5

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from launcher.errors import CommandNotUsable
+from amux.launcher.errors import CommandNotUsable
 
 
 def installed_command(environ_path: str) -> Path:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from materializer import interpreter, onefile
-from materializer.values import PlannedFile
+from amux.materializer import interpreter, onefile
+from amux.materializer.values import PlannedFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from launcher.host import Host
-    from materializer.values import Identity, RunPaths
+    from amux.launcher.host import Host
+    from amux.materializer.values import Identity, RunPaths
 
 
 def own_copy(

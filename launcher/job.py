@@ -9,13 +9,13 @@ import signal
 import time
 from typing import TYPE_CHECKING, Final
 
-from launcher.moment import Lent
-from launcher.stdio import above_stdio
+from amux.launcher.moment import Lent
+from amux.launcher.stdio import above_stdio
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from launcher.process import AgentProcess, ExitStatus
+    from amux.launcher.process import AgentProcess, ExitStatus
 
 TERMINAL: Final = "/dev/tty"
 STDIN: Final = 0

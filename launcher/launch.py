@@ -14,26 +14,26 @@ import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from hub.errors import HubError
-from launcher import memory as memories
-from launcher.access import (
+from amux.hub.errors import HubError
+from amux.launcher import memory as memories
+from amux.launcher.access import (
     check_access,
     check_continued,
     check_heard,
     check_required,
     check_unbound,
 )
-from launcher.attempt import Attempt, claim
-from launcher.attendance import Attendance
-from launcher.beside import start_server
-from launcher.binding import Lease
-from launcher.channel import JsonLinesChannel, JsonRpcChannel
-from launcher.conversation import Conversation
-from launcher.desk import open_desk
-from launcher.detached import Servers
-from launcher.ending import begin_end, end
-from launcher.environment import MemoryVariables, run_environment
-from launcher.errors import (
+from amux.launcher.attempt import Attempt, claim
+from amux.launcher.attendance import Attendance
+from amux.launcher.beside import start_server
+from amux.launcher.binding import Lease
+from amux.launcher.channel import JsonLinesChannel, JsonRpcChannel
+from amux.launcher.conversation import Conversation
+from amux.launcher.desk import open_desk
+from amux.launcher.detached import Servers
+from amux.launcher.ending import begin_end, end
+from amux.launcher.environment import MemoryVariables, run_environment
+from amux.launcher.errors import (
     AgentFailed,
     BadRequest,
     LaunchError,
@@ -41,18 +41,18 @@ from launcher.errors import (
     SessionNotFound,
     host_errors,
 )
-from launcher.foreign import held
-from launcher.furnishing import furnish
-from launcher.handed import remarks
-from launcher.hearing import open_hearing
-from launcher.hubkeeper import HUBS
-from launcher.hublink import hub_client
-from launcher.inquiry import open_inquiry
-from launcher.leases import LEASES
-from launcher.lines import LineChannel
-from launcher.lookout import LOOKOUT
-from launcher.notice import Notice, Notices
-from launcher.planning import (
+from amux.launcher.foreign import held
+from amux.launcher.furnishing import furnish
+from amux.launcher.handed import remarks
+from amux.launcher.hearing import open_hearing
+from amux.launcher.hubkeeper import HUBS
+from amux.launcher.hublink import hub_client
+from amux.launcher.inquiry import open_inquiry
+from amux.launcher.leases import LEASES
+from amux.launcher.lines import LineChannel
+from amux.launcher.lookout import LOOKOUT
+from amux.launcher.notice import Notice, Notices
+from amux.launcher.planning import (
     agent_request,
     as_it_says,
     control,
@@ -62,7 +62,7 @@ from launcher.planning import (
     together,
     without_unknown,
 )
-from launcher.records import (
+from amux.launcher.records import (
     decided,
     running,
     write_end,
@@ -70,29 +70,29 @@ from launcher.records import (
     write_settled,
     write_unsettled,
 )
-from launcher.report import established
-from launcher.run import Run
-from launcher.sessions import SessionStore
-from launcher.spawn import SpawnRequest, Stdio, spawn
-from launcher.subject import find_subject
-from launcher.substituted import with_files
-from launcher.watch import Watcher
-from materializer import runs
-from providers.base import VERSION, Confirmed, Evidence, Framing, Mode
-from providers.ending import Ending
+from amux.launcher.report import established
+from amux.launcher.run import Run
+from amux.launcher.sessions import SessionStore
+from amux.launcher.spawn import SpawnRequest, Stdio, spawn
+from amux.launcher.subject import find_subject
+from amux.launcher.substituted import with_files
+from amux.launcher.watch import Watcher
+from amux.materializer import runs
+from amux.providers.base import VERSION, Confirmed, Evidence, Framing, Mode
+from amux.providers.ending import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from launcher.beside import Server
-    from launcher.binding import Unbound
-    from launcher.hearing import Hearing
-    from launcher.host import Host
-    from launcher.memory import Memory
-    from launcher.request import LaunchRequest
-    from launcher.spawn import AgentProcess, ExitStatus
-    from providers.base import AgentRequest, LaunchPlan
-    from providers.sighting import Sighting
+    from amux.launcher.beside import Server
+    from amux.launcher.binding import Unbound
+    from amux.launcher.hearing import Hearing
+    from amux.launcher.host import Host
+    from amux.launcher.memory import Memory
+    from amux.launcher.request import LaunchRequest
+    from amux.launcher.spawn import AgentProcess, ExitStatus
+    from amux.providers.base import AgentRequest, LaunchPlan
+    from amux.providers.sighting import Sighting
 
 NOT_MADE: Final = "the launch could not be made"
 STDIO: Final = {

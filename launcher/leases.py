@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
-from hub.errors import HubError, Unavailable
+from amux.hub.errors import HubError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hub.client import HubClient
-    from launcher.binding import Lease
+    from amux.hub.client import HubClient
+    from amux.launcher.binding import Lease
 
 RENEW_SECONDS: Final = 3600.0
 """A lease lasts 24 hours, so a Hub may be away for most of a day before a run loses its own."""
@@ -64,7 +64,7 @@ class LeaseKeeper:
         self._retry = min(retry, interval)
         self._pace = pace
         self._clock = clock
-        # Without a lock, since a run that ends lets go; see launcher.moment.
+        # Without a lock, since a run that ends lets go; see amux.launcher.moment.
         self._kept: dict[str, _Kept] = {}
         self._added: SimpleQueue[None] = SimpleQueue()
         self._idle = deque((threading.Thread(target=self._run, name="amux-leases", daemon=True),))

@@ -13,14 +13,14 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from launcher.errors import AgentFailed, ChannelError, DeadlinePassed
-from launcher.moment import Lent
-from providers.errors import Silence
+from amux.launcher.errors import AgentFailed, ChannelError, DeadlinePassed
+from amux.launcher.moment import Lent
+from amux.providers.errors import Silence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from launcher.spawn import AgentProcess
+    from amux.launcher.spawn import AgentProcess
 
 SEND_DEADLINE: Final = 30.0
 """Seconds for the agent to take a message from a full pipe."""

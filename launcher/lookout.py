@@ -34,7 +34,7 @@ class Lookout:
     def __init__(self, first: float = FIRST_SECONDS, last: float = LAST_SECONDS) -> None:
         self._first = first
         self._last = last
-        # Without a lock, since a run that ends lets go; see launcher.moment.
+        # Without a lock, since a run that ends lets go; see amux.launcher.moment.
         self._awaited: dict[int, _Awaited] = {}
         self._added: SimpleQueue[None] = SimpleQueue()
         self._idle = deque((threading.Thread(target=self._run, name="amux-lookout", daemon=True),))

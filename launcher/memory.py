@@ -7,28 +7,28 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hub.client import HubClient
-from hub.connection import Connection, connection_path, load_connection
-from hub.errors import BindingMismatch, HubError
-from hub.home import agent_socket, private_socket
-from launcher.binding import Lease, Unbound, bind_fresh, bind_stored
-from launcher.environment import MemoryVariables
-from launcher.errors import SessionDamaged
-from launcher.hublink import HUB_SECONDS, open_hub
-from launcher.installed import commands_folder, installed_command
-from launcher.protocol import digest, load
-from materializer.agentside.tools import LATEST, LISTS
-from materializer.values import PlannedFile
-from providers.base import Grant, Tools
+from amux.hub.client import HubClient
+from amux.hub.connection import Connection, connection_path, load_connection
+from amux.hub.errors import BindingMismatch, HubError
+from amux.hub.home import agent_socket, private_socket
+from amux.launcher.binding import Lease, Unbound, bind_fresh, bind_stored
+from amux.launcher.environment import MemoryVariables
+from amux.launcher.errors import SessionDamaged
+from amux.launcher.hublink import HUB_SECONDS, open_hub
+from amux.launcher.installed import commands_folder, installed_command
+from amux.launcher.protocol import digest, load
+from amux.materializer.agentside.tools import LATEST, LISTS
+from amux.materializer.values import PlannedFile
+from amux.providers.base import Grant, Tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from launcher.host import Host
-    from launcher.request import LaunchRequest
-    from launcher.sessions import SessionRecord
-    from launcher.subject import Subject
-    from materializer.values import RunPaths
+    from amux.launcher.host import Host
+    from amux.launcher.request import LaunchRequest
+    from amux.launcher.sessions import SessionRecord
+    from amux.launcher.subject import Subject
+    from amux.materializer.values import RunPaths
 
 CONNECTION_FILE: Final = "connection.json"
 FIRST_TOOL_LIST: Final = "1"
@@ -126,7 +126,7 @@ def prepare(subject: Subject, lease: Lease, host: Host, paths: RunPaths) -> Memo
         command = commands / "amux"
     else:
         # Imported here: only an isolated launch needs it.
-        from launcher.isolated import own_copy  # noqa: PLC0415
+        from amux.launcher.isolated import own_copy  # noqa: PLC0415
 
         files.append(own_copy(subject.identity, subject.environment, host, paths))
         commands = paths.commands

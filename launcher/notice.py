@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from launcher.records import write_seen
+from amux.launcher.records import write_seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from launcher.sessions import SessionStore, TranscriptMark
-    from providers.sighting import Sighting
+    from amux.launcher.sessions import SessionStore, TranscriptMark
+    from amux.providers.sighting import Sighting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

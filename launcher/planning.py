@@ -12,25 +12,25 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING
 
-from launcher.channel import Controls
-from launcher.environment import run_environment
-from launcher.errors import AgentFailed, ChannelError, LaunchError, MemoryNotIsolated
-from launcher.facts import read_facts
-from launcher.foreign import held
-from launcher.preflight import PreflightMemory, run_preflight
-from launcher.resumed import no_conversation
-from materializer import runs
-from providers.base import AgentRequest, Confirmed, Facts, Framing, LaunchPlan, Mode, Preflight
-from providers.errors import NotConfirmed, ProviderFailed, RequestRefused
+from amux.launcher.channel import Controls
+from amux.launcher.environment import run_environment
+from amux.launcher.errors import AgentFailed, ChannelError, LaunchError, MemoryNotIsolated
+from amux.launcher.facts import read_facts
+from amux.launcher.foreign import held
+from amux.launcher.preflight import PreflightMemory, run_preflight
+from amux.launcher.resumed import no_conversation
+from amux.materializer import runs
+from amux.providers.base import AgentRequest, Confirmed, Facts, Framing, LaunchPlan, Mode, Preflight
+from amux.providers.errors import NotConfirmed, ProviderFailed, RequestRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from launcher.attempt import Attempt
-    from launcher.channel import JsonLinesChannel
-    from launcher.driving import Driving
-    from launcher.memory import Memory
-    from providers.base import Grant, JsonObject
+    from amux.launcher.attempt import Attempt
+    from amux.launcher.channel import JsonLinesChannel
+    from amux.launcher.driving import Driving
+    from amux.launcher.memory import Memory
+    from amux.providers.base import Grant, JsonObject
 
 
 def agent_request(attempt: Attempt, memory: Memory | None) -> AgentRequest:
@@ -281,7 +281,7 @@ def controls(  # noqa: PLR0913  # what a request is held to, and who hears of it
 
 def driving(attempt: Attempt, instructions: str, watch: Callable[[JsonObject], None]) -> Driving:
     """Hold a program that drives the agent over the caller's stdio to what the launch confirmed."""
-    from launcher.driving import Driving  # noqa: PLC0415  # few launches are driven
+    from amux.launcher.driving import Driving  # noqa: PLC0415  # few launches are driven
 
     provider = attempt.subject.provider
     outgoing = held(provider.outgoing, dict)

@@ -11,20 +11,20 @@ import os
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from launcher.channel import JsonLinesChannel, JsonRpcChannel
-from launcher.ending import end
-from launcher.foreign import held
-from launcher.sessions import timestamp
-from launcher.spawn import SpawnRequest, spawn
-from launcher.versions import is_itself
-from providers.base import Confirmed, Evidence, Framing
-from providers.ending import Ending
+from amux.launcher.channel import JsonLinesChannel, JsonRpcChannel
+from amux.launcher.ending import end
+from amux.launcher.foreign import held
+from amux.launcher.sessions import timestamp
+from amux.launcher.spawn import SpawnRequest, spawn
+from amux.launcher.versions import is_itself
+from amux.providers.base import Confirmed, Evidence, Framing
+from amux.providers.ending import Ending
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from materializer.values import Identity
-    from providers.base import AgentRequest, Grant, Preflight, Provider
+    from amux.materializer.values import Identity
+    from amux.providers.base import AgentRequest, Grant, Preflight, Provider
 
 REMEMBERED: Final = 256
 """Answers that are kept; the oldest go first."""
@@ -80,7 +80,7 @@ def run_preflight(  # noqa: PLR0913  # what a run needs, each by its own name
 ) -> Confirmed:
     """Return what the agent answered, now or when it was asked the same before.
 
-    Raises providers.errors.NotConfirmed with the agent's own answer.
+    Raises amux.providers.errors.NotConfirmed with the agent's own answer.
     """
     remember = step.remember if is_itself(request.command[-1]) else None
     if remember is not None:

@@ -15,18 +15,18 @@ from dataclasses import dataclass, replace
 from selectors import EVENT_READ, PollSelector
 from typing import TYPE_CHECKING, Final
 
-from launcher import cgroup
-from launcher.errors import AgentFailed, AgentNotFound, IsolationRefused, LaunchError
-from launcher.moment import Lent, Moment
-from launcher.processes import ProcessKey, end_left, end_marked, kill, start_time
-from launcher.stdio import Stdio, write_all
+from amux.launcher import cgroup
+from amux.launcher.errors import AgentFailed, AgentNotFound, IsolationRefused, LaunchError
+from amux.launcher.moment import Lent, Moment
+from amux.launcher.processes import ProcessKey, end_left, end_marked, kill, start_time
+from amux.launcher.stdio import Stdio, write_all
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator
 
-    from launcher.spawn import SpawnRequest
-    from launcher.stdio import Ends
+    from amux.launcher.spawn import SpawnRequest
+    from amux.launcher.stdio import Ends
 
 START_DEADLINE: Final = 30.0
 """Seconds for the shim to start and to execute the agent."""

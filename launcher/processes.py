@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hub.home import RUN_MARKER
-from launcher import cgroup, proctable
-from launcher.shim import ASK, start_time
+from amux.hub.home import RUN_MARKER
+from amux.launcher import cgroup, proctable
+from amux.launcher.shim import ASK, start_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from launcher.proctable import Process
+    from amux.launcher.proctable import Process
 
 MARKER: Final = RUN_MARKER
 """The variable that marks every process of a run; a marker is random, 128 bits."""

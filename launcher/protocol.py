@@ -4,7 +4,7 @@ It depends on nothing but the kind of tools at hand, so that it stands in the pr
 prefix unchanged from launch to launch. One template is the source; its two renderings are kept
 beside it, since a launch should not pay for a template engine. After a change of the template:
 
-    python -m launcher.protocol
+    python -m amux.launcher.protocol
 """
 
 from __future__ import annotations

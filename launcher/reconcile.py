@@ -11,19 +11,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hub.errors import HubError
-from launcher.errors import BadRequest, SessionDamaged, SessionNotFound, SessionRunning, host_errors
-from launcher.hublink import hub_client
-from launcher.processes import end_marked, find_marked
-from launcher.sessions import Listing, SessionRecord, SessionStore, State, timestamp
-from materializer import removal, runs
-from materializer.errors import MaterializeError
+from amux.hub.errors import HubError
+from amux.launcher.errors import (
+    BadRequest,
+    SessionDamaged,
+    SessionNotFound,
+    SessionRunning,
+    host_errors,
+)
+from amux.launcher.hublink import hub_client
+from amux.launcher.processes import end_marked, find_marked
+from amux.launcher.sessions import Listing, SessionRecord, SessionStore, State, timestamp
+from amux.materializer import removal, runs
+from amux.materializer.errors import MaterializeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from launcher.host import Host
-    from launcher.sessions import SessionLock
+    from amux.launcher.host import Host
+    from amux.launcher.sessions import SessionLock
 
 END_DEADLINE: Final = 5.0
 """Seconds for the processes of one run to be gone after KILL."""

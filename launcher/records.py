@@ -6,23 +6,23 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from launcher.binding import Lease, Unbound
-from launcher.errors import SessionDamaged, SessionNotFound
-from launcher.moment import Alone
-from launcher.protocol import digest
-from launcher.sessions import RecordedEvidence, RunProcess, State, timestamp
+from amux.launcher.binding import Lease, Unbound
+from amux.launcher.errors import SessionDamaged, SessionNotFound
+from amux.launcher.moment import Alone
+from amux.launcher.protocol import digest
+from amux.launcher.sessions import RecordedEvidence, RunProcess, State, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from launcher.attempt import Attempt
-    from launcher.memory import Memory
-    from launcher.report import LaunchReport
-    from launcher.sessions import SessionRecord, SessionStore, TranscriptMark
-    from launcher.spawn import AgentProcess, ExitStatus
-    from providers.base import Confirmed, Evidence, LaunchPlan
-    from providers.sighting import Sighting
+    from amux.launcher.attempt import Attempt
+    from amux.launcher.memory import Memory
+    from amux.launcher.report import LaunchReport
+    from amux.launcher.sessions import SessionRecord, SessionStore, TranscriptMark
+    from amux.launcher.spawn import AgentProcess, ExitStatus
+    from amux.providers.base import Confirmed, Evidence, LaunchPlan
+    from amux.providers.sighting import Sighting
 
 
 LIVE: Final = Alone()

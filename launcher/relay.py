@@ -16,13 +16,13 @@ import tty
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from launcher import job
-from launcher.stdio import write_all
+from amux.launcher import job
+from amux.launcher.stdio import write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from launcher.spawn import AgentProcess, ExitStatus
+    from amux.launcher.spawn import AgentProcess, ExitStatus
 
 CHUNK: Final = 65536
 REST_BYTES: Final = 1024 * 1024

@@ -10,15 +10,15 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from launcher.binding import Lease, Unbound
-from launcher.protocol import digest
+from amux.launcher.binding import Lease, Unbound
+from amux.launcher.protocol import digest
 
 if TYPE_CHECKING:
-    from launcher.attempt import Attempt
-    from launcher.memory import Memory
-    from launcher.request import LaunchRequest
-    from providers.base import Confirmed, Evidence, LaunchPlan
-    from providers.sighting import Sighting
+    from amux.launcher.attempt import Attempt
+    from amux.launcher.memory import Memory
+    from amux.launcher.request import LaunchRequest
+    from amux.providers.base import Confirmed, Evidence, LaunchPlan
+    from amux.providers.sighting import Sighting
 
 SCHEMA: Final = 1
 
@@ -113,7 +113,7 @@ def established(  # noqa: PLR0913  # what each step came to, each by its own nam
     remarks: tuple[str, ...] = ()
     if subject.identity is not None:
         # Imported here: only an isolated launch needs it.
-        from materializer.identity import remarks as remarks_on  # noqa: PLC0415
+        from amux.materializer.identity import remarks as remarks_on  # noqa: PLC0415
 
         isolation = f"user {subject.identity.user}"
         remarks = remarks_on(subject.identity)

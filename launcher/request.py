@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from providers.base import Mode
+from amux.providers.base import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,10 +33,10 @@ class LaunchRequest:
     caller's; `pass_names` are let through the isolated allow-list. `session` resumes that session
     (then `provider` and `principal` are the record's). `kind` says what started it, and
     `parent` names the session that did; it never lends its Principal. `options` are
-    the provider's own (`providers.base.Provider.options`); an unknown one is refused. `pty` gives a
-    TERMINAL launch a new PTY of `rows` by `columns` instead of the caller's terminal.
+    the provider's own (`amux.providers.base.Provider.options`); an unknown one is refused. `pty`
+    gives a TERMINAL launch a new PTY of `rows` by `columns` instead of the caller's terminal.
     `require_memory` refuses a launch that would start without. `relayed` says that the caller
-    copies its own stdio to and from an agent that has pipes, as `launcher.foreground` does.
+    copies its own stdio to and from an agent that has pipes, as `amux.launcher.foreground` does.
     """
 
     provider: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from providers.base import Provider
+    from amux.providers.base import Provider
 
 
 AT_ONCE: Final = 15.0

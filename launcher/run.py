@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from launcher.channel import JsonLinesChannel
-from launcher.errors import ChannelError
-from launcher.moment import Moment
+from amux.launcher.channel import JsonLinesChannel
+from amux.launcher.errors import ChannelError
+from amux.launcher.moment import Moment
 
 if TYPE_CHECKING:
     import contextlib
     from collections.abc import Callable
     from types import TracebackType
 
-    from launcher.driving import Driving
-    from launcher.lines import LineChannel
-    from launcher.report import LaunchReport
-    from launcher.spawn import AgentProcess, ExitStatus
-    from providers.sighting import Sighting
+    from amux.launcher.driving import Driving
+    from amux.launcher.lines import LineChannel
+    from amux.launcher.report import LaunchReport
+    from amux.launcher.spawn import AgentProcess, ExitStatus
+    from amux.providers.sighting import Sighting
 
 
 class Run:

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from providers.base import Mode, Tools
-from providers.sighting import Sighting
+from amux.providers.base import Mode, Tools
+from amux.providers.sighting import Sighting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +59,7 @@ class RecordedEvidence:
 class TranscriptMark:
     """How a conversation's file stood when amux last looked.
 
-    `digest` is the hex SHA-256 of the last bytes in front of `size` (`materializer.reading`);
+    `digest` is the hex SHA-256 of the last bytes in front of `size` (`amux.materializer.reading`);
     `beside` are the patterns of what belongs to the conversation.
     """
 

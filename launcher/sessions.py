@@ -17,10 +17,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from hub.atomicfile import replace_file, sync_folder
-from hub.residence import residence
-from launcher.errors import BadRequest, SessionDamaged, SessionNotFound, SessionRunning
-from launcher.sessionrecord import (
+from amux.hub.atomicfile import replace_file, sync_folder
+from amux.hub.residence import residence
+from amux.launcher.errors import BadRequest, SessionDamaged, SessionNotFound, SessionRunning
+from amux.launcher.sessionrecord import (
     RecordedEvidence,
     RunProcess,
     SessionRecord,
@@ -28,7 +28,7 @@ from launcher.sessionrecord import (
     TranscriptMark,
     timestamp,
 )
-from launcher.stdio import above_stdio
+from amux.launcher.stdio import above_stdio
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -33,18 +33,18 @@ import select
 import sys
 import time
 
-from launcher import cgroup, daemons
-from launcher.proctable import look
-from launcher.specification import INHERIT, PIPES, PTY, Specification, decode
-from launcher.start import DEAF, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl, start_agent
-from launcher.teardown import KILL_GRACE, RETRY, Ending, now, own_children, reap_all, send
+from amux.launcher import cgroup, daemons
+from amux.launcher.proctable import look
+from amux.launcher.specification import INHERIT, PIPES, PTY, Specification, decode
+from amux.launcher.start import DEAF, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl, start_agent
+from amux.launcher.teardown import KILL_GRACE, RETRY, Ending, now, own_children, reap_all, send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable
 
-    from launcher.proctable import Process
+    from amux.launcher.proctable import Process
 else:
     import _signal as signal
 

@@ -1,7 +1,7 @@
 """Start one agent under its shim.
 
 This is the only place in amux that starts agents. `spawn` returns when the agent's program has
-been executed; `launcher.process` holds on to it from then on.
+been executed; `amux.launcher.process` holds on to it from then on.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from launcher import cgroup, shim
-from launcher.errors import AgentFailed, BadRequest, IsolationRefused
-from launcher.limits import original_open_files
-from launcher.process import (
+from amux.launcher import cgroup, shim
+from amux.launcher.errors import AgentFailed, BadRequest, IsolationRefused
+from amux.launcher.limits import original_open_files
+from amux.launcher.process import (
     CLOSE_GRACE,
     KILL_GRACE,
     STDERR_TAIL,
@@ -29,15 +29,15 @@ from launcher.process import (
     AgentProcess,
     ExitStatus,
 )
-from launcher.processes import MARKER, SHIM_MARKER, mark
-from launcher.specification import Identity as ShimIdentity
-from launcher.specification import Specification, encode
-from launcher.stdio import Ends, Stdio, above_stdio
+from amux.launcher.processes import MARKER, SHIM_MARKER, mark
+from amux.launcher.specification import Identity as ShimIdentity
+from amux.launcher.specification import Specification, encode
+from amux.launcher.stdio import Ends, Stdio, above_stdio
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from materializer.values import Identity
+    from amux.materializer.values import Identity
 
 __all__ = [
     "BOOT",
@@ -57,8 +57,10 @@ KEPT_IGNORED: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGT
 """Signals that the agent goes on ignoring where amux was started that way (nohup)."""
 STDIO_SHARED: Final = threading.Event()
 """Set once an agent is being started on this process's own stdio: from then Ctrl-C is its own."""
-LIBRARY: Final = str(Path(shim.__file__).resolve().parent.parent)
-BOOT: Final = f"import sys; sys.path.append({LIBRARY!r}); from launcher.shim import main; main()"
+LIBRARY: Final = str(Path(shim.__file__).absolute().parents[2])
+BOOT: Final = (
+    f"import sys; sys.path.append({LIBRARY!r}); from amux.launcher.shim import main; main()"
+)
 SHIM_NEEDS: Final = ("LD_LIBRARY_PATH",)
 """What a Python that was built with a shared library elsewhere can't start without."""
 

@@ -51,7 +51,7 @@ class Specification:
 
 
 class Identity:
-    """The ids of `materializer.values.Identity`, without its imports."""
+    """The ids of `amux.materializer.values.Identity`, without its imports."""
 
     __slots__ = ("gid", "groups", "uid")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import ctypes
 import os
 
-from launcher import cgroup
-from launcher.specification import PIPES, PTY, Specification
+from amux.launcher import cgroup
+from amux.launcher.specification import PIPES, PTY, Specification
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _become_agent(specification: Specification, shim: int) -> None:
     _set_limits(specification)
     if specification.identity is not None:
         who = specification.identity
-        module = __import__("materializer.become", fromlist=["become"])
+        module = __import__("amux.materializer.become", fromlist=["become"])
         module.become(who)
     os.chdir(specification.cwd)
     # Armed last: a change of identity clears it.

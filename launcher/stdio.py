@@ -11,12 +11,12 @@ from enum import StrEnum
 from subprocess import DEVNULL
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from launcher import specification
+from amux.launcher import specification
 
 if TYPE_CHECKING:
     import contextlib
 
-    from launcher.spawn import SpawnRequest
+    from amux.launcher.spawn import SpawnRequest
 
 
 LAST_STDIO: Final = 2

@@ -9,25 +9,25 @@ from dataclasses import dataclass, replace
 from types import NoneType
 from typing import TYPE_CHECKING
 
-from launcher.agents import find_agent
-from launcher.checkedrequest import check_values
-from launcher.continued import continued, recorded
-from launcher.environment import RelocatedHome, base_environment
-from launcher.errors import BadRequest
-from launcher.folders import entered, here, plain
-from launcher.foreign import held
-from launcher.versions import VersionCache, ask_version
-from providers.base import AgentRequest, NativeResume
+from amux.launcher.agents import find_agent
+from amux.launcher.checkedrequest import check_values
+from amux.launcher.continued import continued, recorded
+from amux.launcher.environment import RelocatedHome, base_environment
+from amux.launcher.errors import BadRequest
+from amux.launcher.folders import entered, here, plain
+from amux.launcher.foreign import held
+from amux.launcher.versions import VersionCache, ask_version
+from amux.providers.base import AgentRequest, NativeResume
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from launcher.agents import AgentCommand
-    from launcher.host import Host
-    from launcher.request import LaunchRequest
-    from launcher.sessions import SessionRecord, SessionStore
-    from materializer.values import Identity
-    from providers.base import Provider
+    from amux.launcher.agents import AgentCommand
+    from amux.launcher.host import Host
+    from amux.launcher.request import LaunchRequest
+    from amux.launcher.sessions import SessionRecord, SessionStore
+    from amux.materializer.values import Identity
+    from amux.providers.base import Provider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +163,7 @@ def _command(request: LaunchRequest, provider: Provider) -> tuple[AgentCommand, 
 
 def _target(user: str) -> Identity:
     # Imported here, like the trial below: most launches need neither, and start sooner.
-    from materializer.identity import resolve  # noqa: PLC0415
+    from amux.materializer.identity import resolve  # noqa: PLC0415
 
     return resolve(user)
 

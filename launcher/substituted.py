@@ -15,13 +15,13 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from launcher.errors import BadRequest
-from materializer.values import PlannedFile
+from amux.launcher.errors import BadRequest
+from amux.materializer.values import PlannedFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from launcher.attempt import Attempt
+    from amux.launcher.attempt import Attempt
 
 SIZE_LIMIT: Final = 16 * 1024 * 1024
 SECONDS: Final = 60.0

@@ -19,34 +19,34 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
-from launcher.channel import JsonRpcChannel
-from launcher.errors import (
+from amux.launcher.channel import JsonRpcChannel
+from amux.launcher.errors import (
     BadRequest,
     ChannelError,
     LaunchError,
     SessionNotFound,
     host_errors,
 )
-from launcher.events import Announcer, Event, EventKind, Watch
-from launcher.host import this_host
-from launcher.launch import launch
-from launcher.limits import raise_open_files
-from launcher.moment import Moment
-from launcher.reconcile import Reconciled, recover, settled
-from launcher.request import LaunchRequest
-from launcher.sessions import Listing, SessionRecord, SessionStore
-from launcher.spawn import ExitStatus
+from amux.launcher.events import Announcer, Event, EventKind, Watch
+from amux.launcher.host import this_host
+from amux.launcher.launch import launch
+from amux.launcher.limits import raise_open_files
+from amux.launcher.moment import Moment
+from amux.launcher.reconcile import Reconciled, recover, settled
+from amux.launcher.request import LaunchRequest
+from amux.launcher.sessions import Listing, SessionRecord, SessionStore
+from amux.launcher.spawn import ExitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from launcher.channel import JsonLinesChannel, ServerRequestHandler
-    from launcher.report import LaunchReport
-    from launcher.run import Run
-    from launcher.terminal import Terminal
-    from providers.base import JsonObject
-    from providers.sighting import Sighting
+    from amux.launcher.channel import JsonLinesChannel, ServerRequestHandler
+    from amux.launcher.report import LaunchReport
+    from amux.launcher.run import Run
+    from amux.launcher.terminal import Terminal
+    from amux.providers.base import JsonObject
+    from amux.providers.sighting import Sighting
 
 __all__ = ["Event", "EventKind", "ExitStatus", "LaunchRequest", "Session", "Supervisor", "Watch"]
 
@@ -120,7 +120,7 @@ class Session:
     @property
     def terminal(self) -> Terminal:
         """Return the agent's PTY as a pexpect object; raise ChannelError if it has none."""
-        from launcher.terminal import Terminal  # noqa: PLC0415  # only a PTY needs pexpect
+        from amux.launcher.terminal import Terminal  # noqa: PLC0415  # only a PTY needs pexpect
 
         if not self._terminals:
             with self._run.process.lend_terminal() as descriptor:

@@ -12,14 +12,14 @@ import os
 import select
 import time
 
-from launcher import cgroup
-from launcher.proctable import below, children, everybody, kill_all
+from amux.launcher import cgroup
+from amux.launcher.proctable import below, children, everybody, kill_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from launcher.proctable import Process
+    from amux.launcher.proctable import Process
 
 # Milliseconds.
 ORPHAN_GRACE = 500

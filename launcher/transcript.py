@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from launcher.sessions import TranscriptMark
-from materializer import provision, reading
+from amux.launcher.sessions import TranscriptMark
+from amux.materializer import provision, reading
 
 if TYPE_CHECKING:
-    from materializer.values import Identity
+    from amux.materializer.values import Identity
 
 PART_BYTES: Final = 16 * 1024 * 1024
 """How much of a file is read at once; of a longer part the end."""

@@ -8,18 +8,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher import transcript
-from launcher.desk import ask_at
-from launcher.errors import BadRequest, SessionRunning
-from launcher.foreign import held
-from launcher.records import write_seen
-from providers.sighting import TranscriptPart
+from amux.launcher import transcript
+from amux.launcher.desk import ask_at
+from amux.launcher.errors import BadRequest, SessionRunning
+from amux.launcher.foreign import held
+from amux.launcher.records import write_seen
+from amux.providers.sighting import TranscriptPart
 
 if TYPE_CHECKING:
-    from launcher.host import Host
-    from launcher.sessions import SessionRecord, SessionStore, TranscriptMark
-    from materializer.values import Identity
-    from providers.sighting import Sighting
+    from amux.launcher.host import Host
+    from amux.launcher.sessions import SessionRecord, SessionStore, TranscriptMark
+    from amux.materializer.values import Identity
+    from amux.providers.sighting import Sighting
 
 
 def verify(record: SessionRecord, host: Host, sessions: SessionStore) -> tuple[Sighting, ...]:
@@ -86,6 +86,6 @@ def _keep(record: SessionRecord, sessions: SessionStore, seen: tuple[Sighting, .
 def _identity(record: SessionRecord) -> Identity | None:
     if not record.user:
         return None
-    from materializer.identity import resolve  # noqa: PLC0415  # few sessions are another user's
+    from amux.materializer.identity import resolve  # noqa: PLC0415  # few sessions are another user's
 
     return resolve(record.user)

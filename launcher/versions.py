@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hub.atomicfile import replace_file
-from launcher.environment import without_secrets
-from launcher.errors import AgentNotFound
+from amux.hub.atomicfile import replace_file
+from amux.launcher.environment import without_secrets
+from amux.launcher.errors import AgentNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from launcher.agents import AgentCommand
-    from materializer.values import Identity
+    from amux.launcher.agents import AgentCommand
+    from amux.materializer.values import Identity
 
 SECONDS: Final = 60.0
 """For an answer: a version manager may install what it is asked for first."""
@@ -102,7 +102,7 @@ def ask_version(
     A home that is not there yet is not made by this: a throw-away one takes its place.
     """
     # Imported here: most answers are remembered.
-    from materializer.trial import run as run_trial  # noqa: PLC0415
+    from amux.materializer.trial import run as run_trial  # noqa: PLC0415
 
     asked = without_secrets(environment)
     with tempfile.TemporaryDirectory(prefix="amux-version-") as empty:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from launcher.errors import AgentFailed, ChannelError, LaunchError
-from launcher.foreign import held
-from providers.base import VERSION, Confirmed, Evidence
-from providers.errors import ProviderError
-from providers.sighting import Sighting
+from amux.launcher.errors import AgentFailed, ChannelError, LaunchError
+from amux.launcher.foreign import held
+from amux.providers.base import VERSION, Confirmed, Evidence
+from amux.providers.errors import ProviderError
+from amux.providers.sighting import Sighting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from providers.base import JsonObject, Provider
+    from amux.providers.base import JsonObject, Provider
 
 
 class Watcher:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 from websockets.exceptions import InvalidHandshake, WebSocketException
 from websockets.sync.client import ClientConnection, unix_connect
 
-from launcher.channel import JsonRpcChannel, ServerRequestHandler, refuse
-from launcher.errors import AgentFailed, ChannelError, DeadlinePassed
-from launcher.lines import ENDING_GRACE, FRAME_LIMIT
+from amux.launcher.channel import JsonRpcChannel, ServerRequestHandler, refuse
+from amux.launcher.errors import AgentFailed, ChannelError, DeadlinePassed
+from amux.launcher.lines import ENDING_GRACE, FRAME_LIMIT
 
 if TYPE_CHECKING:
-    from launcher.spawn import AgentProcess
+    from amux.launcher.spawn import AgentProcess
 
 POLL_SECONDS: Final = 0.01
 """Between two looks at whether the server has made its socket."""

@@ -15,14 +15,14 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from launcher.moment import Moment
-from materializer.witness import listen, receive
-from providers.sighting import MEMORY_TOOLS, Sighting
+from amux.launcher.moment import Moment
+from amux.materializer.witness import listen, receive
+from amux.providers.sighting import MEMORY_TOOLS, Sighting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from materializer.values import Identity, RunPaths
+    from amux.materializer.values import Identity, RunPaths
 
 MESSAGES: Final = 1000
 """A run is heard so often; sub-agents have servers of their own, and each tells three things."""

@@ -18,7 +18,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from materializer.values import Identity
+    from amux.materializer.values import Identity
 
 SIGKILL = 9
 PR_SET_PDEATHSIG = 1

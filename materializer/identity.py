@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from materializer.errors import CapabilityMissing, IdentityRefused
-from materializer.values import Identity
+from amux.materializer.errors import CapabilityMissing, IdentityRefused
+from amux.materializer.values import Identity
 
 DAY: Final = 86_400
 NO_LOGIN_SHELLS: Final = frozenset({"", "nologin", "false", "sync", "halt", "shutdown"})

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from materializer import runs, trial
-from materializer.errors import InterpreterNotFound
-from materializer.values import Identity, PlannedFile
+from amux.materializer import runs, trial
+from amux.materializer.errors import InterpreterNotFound
+from amux.materializer.values import Identity, PlannedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,7 +9,7 @@ INTERPRETER: Final = "/usr/bin/python3"
 
 _HEAD = '''\
 #!{interpreter} -IS
-"""amux, the agent side: `memory COMMAND …` and `mcp`. Built by materializer.onefile."""
+"""amux, the agent side: `memory COMMAND …` and `mcp`. Built by amux.materializer.onefile."""
 
 import sys
 
@@ -29,7 +29,7 @@ class _Finder:
         if name not in _SOURCES:
             return None
         spec = _Spec(name, _Finder, origin=__file__)
-        if name.endswith("agentside") or "." not in name:
+        if name.endswith("agentside") or name.count(".") < 2:
             spec.submodule_search_locations = []
         return spec
 
@@ -47,7 +47,7 @@ if __name__ == "__main__":
     _Spec = type(sys.__spec__)
     sys.meta_path.insert(0, _Finder)
     try:
-        from materializer.agentside.main import main
+        from amux.materializer.agentside.main import main
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(main(sys.argv[1:]))
@@ -62,11 +62,11 @@ def build(interpreter: str = INTERPRETER) -> bytes:
     """
     if not interpreter.startswith("/") or any(not c.isprintable() or c == " " for c in interpreter):
         raise ValueError(f"not an absolute path without blanks: {interpreter!r}")
-    sources = {"materializer": ""}
-    folder = resources.files("materializer.agentside")
+    sources = {"amux": "", "amux.materializer": ""}
+    folder = resources.files("amux.materializer.agentside")
     for file in sorted(folder.iterdir(), key=lambda found: found.name):
         if file.name.endswith(".py"):
             module = "" if file.name == "__init__.py" else "." + file.name[: -len(".py")]
-            sources["materializer.agentside" + module] = file.read_text("utf-8")
+            sources["amux.materializer.agentside" + module] = file.read_text("utf-8")
     packed = "".join(f"    {name!r}: {text!r},\n" for name, text in sources.items())
     return (_HEAD.format(interpreter=interpreter) + packed + _TAIL).encode()

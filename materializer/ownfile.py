@@ -11,10 +11,10 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from materializer import descriptors
+from amux.materializer import descriptors
 
 if TYPE_CHECKING:
-    from materializer.values import Identity
+    from amux.materializer.values import Identity
 
 PLAIN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from materializer import descriptors
-from materializer.errors import NotProvided
-from materializer.ownfile import NotPlain, own_file
+from amux.materializer import descriptors
+from amux.materializer.errors import NotProvided
+from amux.materializer.ownfile import NotPlain, own_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from materializer.values import Identity
+    from amux.materializer.values import Identity
 
 SIZE_LIMIT: Final = 1_048_576
 DEADLINE: Final = 20.0

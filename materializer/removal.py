@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from materializer import descriptors
+from amux.materializer import descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,8 @@
       agent-config/memory/         0711, the service's
         bin/amux                   0555, the service's: the only file of its folder, for PATH
         <connection, provider's>   0400, the target's
-        witness.sock               0600, the target's (materializer.witness)
-      inquiry.sock                 0600, the service's, for some agents (launcher.desk)
+        witness.sock               0600, the target's (amux.materializer.witness)
+      inquiry.sock                 0600, the service's, for some agents (amux.launcher.desk)
       work/                        0700, the target's: the only folder that it can write to
 
 The service holds a lock on each folder that it made until it removes it, so that `sweep` can
@@ -27,10 +27,10 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from materializer import descriptors, removal
-from materializer.errors import NotPlaced, RootUnsafe, RunInUse
-from materializer.runsroot import PASSABLE, open_root
-from materializer.values import (
+from amux.materializer import descriptors, removal
+from amux.materializer.errors import NotPlaced, RootUnsafe, RunInUse
+from amux.materializer.runsroot import PASSABLE, open_root
+from amux.materializer.values import (
     EXECUTABLE_MODE,
     LENT_MODE,
     PRIVATE_MODE,

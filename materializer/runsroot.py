@@ -6,13 +6,13 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
-from materializer import descriptors
-from materializer.errors import RootUnsafe
+from amux.materializer import descriptors
+from amux.materializer.errors import RootUnsafe
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from materializer.values import Identity
+    from amux.materializer.values import Identity
 
 PASSABLE: Final = 0o711
 

@@ -12,12 +12,12 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from materializer.errors import MaterializeError, UidTaken
+from amux.materializer.errors import MaterializeError, UidTaken
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from materializer.values import Identity
+    from amux.materializer.values import Identity
 
 SCHEMA: Final = 1
 

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from materializer.values import Identity
+    from amux.materializer.values import Identity
 
 DEADLINE: Final = 20.0
 OUTPUT_LIMIT: Final = 65_536

@@ -68,7 +68,7 @@ class RunPaths:
 
     @property
     def witness(self) -> Path:
-        """Return where the run's MCP server tells that it was asked (`materializer.witness`)."""
+        """Return where the run's MCP server tells that it was asked."""
         return self.config / WITNESS
 
 

@@ -14,10 +14,10 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Final
 
-from materializer import descriptors
+from amux.materializer import descriptors
 
 if TYPE_CHECKING:
-    from materializer.values import Identity, RunPaths
+    from amux.materializer.values import Identity, RunPaths
 
 MODE: Final = 0o600
 LONGEST_ADDRESS: Final = 107

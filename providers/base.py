@@ -23,15 +23,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
-from providers.ending import Ending
+from amux.providers.ending import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from materializer.values import PlannedFile
-    from providers.errors import RequestRefused
-    from providers.inquiry import Moment
-    from providers.sighting import Sighting, TranscriptPart, Transcripts
+    from amux.materializer.values import PlannedFile
+    from amux.providers.errors import RequestRefused
+    from amux.providers.inquiry import Moment
+    from amux.providers.sighting import Sighting, TranscriptPart, Transcripts
 
 JsonObject: TypeAlias = dict[str, Any]
 VERSION = "version"
@@ -136,8 +136,8 @@ class Grant:
     So is `subagent_instructions`, where the session's sub-agents get a text of their own instead.
 
     `cli` is the argv of the agent-side command, `connection` the path of its connection file,
-    `config` and `work` the run's folders (`materializer.values.RunPaths`). `mcp` is the argv of
-    the MCP server, with the list of tools that the session began with.
+    `config` and `work` the run's folders (`amux.materializer.values.RunPaths`). `mcp` is the argv
+    of the MCP server, with the list of tools that the session began with.
     """
 
     binding: str

@@ -1,6 +1,6 @@
 """Claude through its Python SDK: the plan for the terminal agent, said in the SDK's own words.
 
-The sidecar (`launcher.sidecar`) runs on amux's own interpreter, with the extra
+The sidecar (`amux.launcher.sidecar`) runs on amux's own interpreter, with the extra
 `amux[claude-sdk]`, and starts the `claude` that the launch found. The merged text goes out as
 `systemPrompt.append`.
 """
@@ -12,20 +12,20 @@ import posixpath
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from materializer.values import PlannedFile
-from providers.base import Capabilities, LaunchPlan, Mode, Tools
-from providers.claude import ClaudeProvider, tools
-from providers.claude import arguments as argv
-from providers.claude.settings import is_inline
-from providers.errors import BadArguments, UnsupportedMode
+from amux.materializer.values import PlannedFile
+from amux.providers.base import Capabilities, LaunchPlan, Mode, Tools
+from amux.providers.claude import ClaudeProvider, tools
+from amux.providers.claude import arguments as argv
+from amux.providers.claude.settings import is_inline
+from amux.providers.errors import BadArguments, UnsupportedMode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from providers.base import AgentRequest, Confirmed, Facts, Grant, JsonObject, Preflight
+    from amux.providers.base import AgentRequest, Confirmed, Facts, Grant, JsonObject, Preflight
 
 OPTIONS_FILE: Final = "sidecar.json"
-MODULE: Final = "launcher.sidecar"
+MODULE: Final = "amux.launcher.sidecar"
 SPOKEN: Final = (argv.PRINT, "--input-format", "--output-format", "--verbose", argv.SNAPSHOT)
 """What the SDK says by itself."""
 LISTED: Final = (argv.ALLOWED, argv.DISALLOWED, "--add-dir")
@@ -86,7 +86,7 @@ def _options(
     *,
     bound: bool,
 ) -> JsonObject:
-    """Say arguments as `launcher.sidecar.options.Options`."""
+    """Say arguments as `amux.launcher.sidecar.options.Options`."""
     return {
         "cli": request.command[-1],
         "cwd": request.cwd,

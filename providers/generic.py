@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar, Final
 
-from providers.base import (
+from amux.providers.base import (
     AgentRequest,
     Capabilities,
     Confirmed,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from providers.base import AgentRequest, Facts
+    from amux.providers.base import AgentRequest, Facts
 
 MARKERS: Final = (".git", ".git/")
 

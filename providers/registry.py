@@ -11,21 +11,21 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from providers.base import Capabilities, Provider
-from providers.errors import UnknownProvider
+from amux.providers.base import Capabilities, Provider
+from amux.providers.errors import UnknownProvider
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from importlib.metadata import EntryPoint
 
 GROUP: Final = "amux.providers"
-OURS: Final = "amux"
+OURS: Final = "amux-launcher"
 BUILT_IN: Final = {
-    "claude": ("providers.claude", "ClaudeProvider"),
-    "claude-sdk": ("providers.claude_sdk", "ClaudeSdkProvider"),
-    "codex": ("providers.codex", "CodexProvider"),
-    "generic": ("providers.generic", "GenericProvider"),
-    "pi": ("providers.pi", "PiProvider"),
+    "claude": ("amux.providers.claude", "ClaudeProvider"),
+    "claude-sdk": ("amux.providers.claude_sdk", "ClaudeSdkProvider"),
+    "codex": ("amux.providers.codex", "CodexProvider"),
+    "generic": ("amux.providers.generic", "GenericProvider"),
+    "pi": ("amux.providers.pi", "PiProvider"),
 }
 """amux's own entry points: they keep their names, so a launch of one need not look for others."""
 
@@ -142,7 +142,7 @@ def _instance(point: EntryPoint) -> Provider:
     except (Exception, SystemExit) as error:  # a plugin may raise anything
         raise _unusable(point, f"cannot be loaded: {type(error).__name__}: {error}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, Provider)):
-        raise _unusable(point, "is not a class derived from providers.base.Provider")
+        raise _unusable(point, "is not a class derived from amux.providers.base.Provider")
     for attribute, kind in (("name", str), ("executable", str), ("capabilities", Capabilities)):
         if not isinstance(getattr(loaded, attribute, None), kind):
             raise _unusable(point, f"declares no {attribute} ({kind.__name__})")

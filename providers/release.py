@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from providers.errors import UnknownVersion, UnsupportedVersion
+from amux.providers.errors import UnknownVersion, UnsupportedVersion
 
 Number: TypeAlias = "tuple[int, int, int]"
 SOURCE: Final = (2**31, 0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from providers.errors import UnsupportedVersion
+from amux.providers.errors import UnsupportedVersion
 
 if TYPE_CHECKING:
     from collections.abc import Collection

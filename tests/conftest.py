@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from launcher.host import Host
+    from amux.launcher.host import Host
 
 
 def pytest_configure() -> None:

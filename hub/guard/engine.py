@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from hub.guard import invisible
-from hub.guard.injections import INJECTIONS
-from hub.guard.keys import SECRETS
-from hub.guard.readings import readings
-from hub.guard.rules import RUN_LEAST
+from amux.hub.guard import invisible
+from amux.hub.guard.injections import INJECTIONS
+from amux.hub.guard.keys import SECRETS
+from amux.hub.guard.readings import readings
+from amux.hub.guard.rules import RUN_LEAST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hub.guard.rules import Rule
+    from amux.hub.guard.rules import Rule
 
 GuardMode = Literal["block", "warn"]
 Group = Literal["secrets", "injections", "invisible"]

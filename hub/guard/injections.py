@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from hub.guard.rules import Rule, injection, secret
+from amux.hub.guard.rules import Rule, injection, secret
 
 _POLITE: Final = r"(?:please|now|then|and|important|note|system|assistant|you must|you should)"
 _LEAD: Final = rf"(?:{_POLITE}[ ,:*_]{{1,4}}){{0,3}}"

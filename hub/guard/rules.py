@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hub.guard.randomness import stands_for_a_key
+from amux.hub.guard.randomness import stands_for_a_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,10 +1,10 @@
 """Who may do what: Principals with aliases, enrolled credentials, and leases of launches."""
 
-from hub.identity.credentials import Credential, CredentialFile
-from hub.identity.launches import LEASE_SECONDS, Launch, LaunchBook
-from hub.identity.principals import Principal, PrincipalFile, Principals, is_principal_id
-from hub.identity.registry import Caller, Registry, open_identity
-from hub.identity.token import Kind, Token
+from amux.hub.identity.credentials import Credential, CredentialFile
+from amux.hub.identity.launches import LEASE_SECONDS, Launch, LaunchBook
+from amux.hub.identity.principals import Principal, PrincipalFile, Principals, is_principal_id
+from amux.hub.identity.registry import Caller, Registry, open_identity
+from amux.hub.identity.token import Kind, Token
 
 __all__ = [
     "LEASE_SECONDS",

@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hub.errors import IdentityRefused
-from hub.identity import token as tokens
-from hub.identity.records import (
+from amux.hub.errors import IdentityRefused
+from amux.hub.identity import token as tokens
+from amux.hub.identity.records import (
     Record,
     RecordFile,
     number,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from hub.identity.token import Kind, Token
+    from amux.hub.identity.token import Kind, Token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

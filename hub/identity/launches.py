@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hub.atomicfile import replace_file, sync_folder
-from hub.errors import IdentityRefused
-from hub.identity.records import Record, number, optional_text, text
+from amux.hub.atomicfile import replace_file, sync_folder
+from amux.hub.errors import IdentityRefused
+from amux.hub.identity.records import Record, number, optional_text, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from hub.errors import IdentityRefused
-from hub.identity.records import Record, RecordFile, number, texts
+from amux.hub.errors import IdentityRefused
+from amux.hub.identity.records import Record, RecordFile, number, texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,8 +16,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
-from hub.atomicfile import locked, replace_file
-from hub.errors import IdentityRefused
+from amux.hub.atomicfile import locked, replace_file
+from amux.hub.errors import IdentityRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -6,20 +6,20 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hub.errors import IdentityRefused, StorageFailed, Unauthenticated
-from hub.home import open_private_folder
-from hub.identity import token as tokens
-from hub.identity.credentials import CredentialFile
-from hub.identity.launches import LaunchBook
-from hub.identity.principals import PrincipalFile
+from amux.hub.errors import IdentityRefused, StorageFailed, Unauthenticated
+from amux.hub.home import open_private_folder
+from amux.hub.identity import token as tokens
+from amux.hub.identity.credentials import CredentialFile
+from amux.hub.identity.launches import LaunchBook
+from amux.hub.identity.principals import PrincipalFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hub.identity.credentials import Credential
-    from hub.identity.launches import Launch
-    from hub.identity.token import Kind, Token
+    from amux.hub.identity.credentials import Credential
+    from amux.hub.identity.launches import Launch
+    from amux.hub.identity.token import Kind, Token
 
 _NO_DIGEST: Final = "0" * 64
 _UNKNOWN: Final = (

@@ -8,7 +8,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
-from hub.secret import FORM
+from amux.hub.secret import FORM
 
 Kind: TypeAlias = Literal["user", "runtime", "agent", "admin"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)

@@ -1,1 +1,4 @@
-"""The Hub's process: sockets, HTTP, and the life of one memory root. Run `python -m hub.server`."""
+"""The Hub's process: sockets, HTTP, and the life of one memory root.
+
+Run it by `python -m amux.hub.server`.
+"""

@@ -1,9 +1,9 @@
-"""Run the Hub of AMUX_HOME in the foreground: `python -m hub.server [--ready-fd N] [--log FILE]`.
+"""Run the Hub of AMUX_HOME: `python -m amux.hub.server [--ready-fd N] [--log FILE]`.
 
 With `--ready-fd` the outcome of the start goes to that descriptor: `ready`, or one
 sentence that says what has to be mended. `--placed` says how it was started, as in
-`hub.placement`, or to leave the control group of who started it. `--unasked` is for one that is
-started again because it had ended: it does not start where the Hub was stopped on purpose.
+`amux.hub.placement`, or to leave the control group of who started it. `--unasked` is for one that
+is started again because it had ended: it does not start where the Hub was stopped on purpose.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from hub import logs
-from hub.errors import AlreadyRunning, HubError
-from hub.home import open_home
-from hub.local import READY, TAKEN
-from hub.placement import LEAVE, Place, Placed, leave, placed
-from hub.residence import settle
-from hub.server.activation import take_handed
-from hub.server.process import Start, serve
+from amux.hub import logs
+from amux.hub.errors import AlreadyRunning, HubError
+from amux.hub.home import open_home
+from amux.hub.local import READY, TAKEN
+from amux.hub.placement import LEAVE, Place, Placed, leave, placed
+from amux.hub.residence import settle
+from amux.hub.server.activation import take_handed
+from amux.hub.server.process import Start, serve
 
 HELD_STATUS: Final = 75
 REFUSED_STATUS: Final = 78
@@ -30,7 +30,7 @@ REFUSED_STATUS: Final = 78
 
 def main() -> int:
     """Serve until stopped; 0 after a clean stop, 75 when another Hub holds the root, 78 else."""
-    parser = argparse.ArgumentParser(prog="python -m hub.server", allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="python -m amux.hub.server", allow_abbrev=False)
     parser.add_argument("--ready-fd", type=int, default=None)
     parser.add_argument("--log", type=Path, default=None)
     parser.add_argument("--placed", default="")

@@ -11,8 +11,8 @@ import socket
 import stat
 from typing import TYPE_CHECKING, Final
 
-from hub.errors import HomeRefused
-from hub.home import PRIVATE_FILE
+from amux.hub.errors import HomeRefused
+from amux.hub.home import PRIVATE_FILE
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping

@@ -14,37 +14,37 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hub import logs, wire
-from hub.errors import (
+from amux.hub import logs, wire
+from amux.hub.errors import (
     HubError,
     InvalidRequest,
     LocalRefusal,
     StorageFailed,
     Unauthenticated,
 )
-from hub.limits import Limits
-from hub.server import requests as parse
-from hub.server.gate import Gate
-from hub.server.protocol import CALL
-from hub.service import Door
+from amux.hub.limits import Limits
+from amux.hub.server import requests as parse
+from amux.hub.server.gate import Gate
+from amux.hub.server.protocol import CALL
+from amux.hub.service import Door
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from starlette.types import ASGIApp
 
-    from hub.identity import Caller
-    from hub.leasing import Grant
-    from hub.server.body import BodyReader
-    from hub.server.protocol import Call
-    from hub.server.turns import Shares, Workers
-    from hub.service import HubService, SettingState, Store
-    from hub.values import Forgotten, Fragment, Scope, SearchAnswer, Written
+    from amux.hub.identity import Caller
+    from amux.hub.leasing import Grant
+    from amux.hub.server.body import BodyReader
+    from amux.hub.server.protocol import Call
+    from amux.hub.server.turns import Shares, Workers
+    from amux.hub.service import HubService, SettingState, Store
+    from amux.hub.values import Forgotten, Fragment, Scope, SearchAnswer, Written
 
     Answer = SearchAnswer | Fragment | Written | Forgotten
 
 Asked = TypeVar("Asked")
-VERSION: Final = version("amux")
+VERSION: Final = version("amux-launcher")
 BINDING_HEADER: Final = "amux-memory-binding"
 _SHOWN_LIMITS: Final = (
     "entry_bytes",

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.requests import ClientDisconnect
 
-from hub.errors import InvalidRequest, LimitExceeded, Unavailable
-from hub.server.incoming import Malformed, TooLarge
-from hub.server.protocol import CALL
+from amux.hub.errors import InvalidRequest, LimitExceeded, Unavailable
+from amux.hub.server.incoming import Malformed, TooLarge
+from amux.hub.server.protocol import CALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.requests import Request
 
-    from hub.server.protocol import Call
+    from amux.hub.server.protocol import Call
 
 BODY_BYTES: Final = 512 * 1024
 BODY_SECONDS: Final = 20.0

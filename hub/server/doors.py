@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hub import config
-from hub.errors import ConfigRefused, HomeRefused
-from hub.home import agent_socket, open_passable_folder
-from hub.server.listener import tls_context
-from hub.server.sockets import bind_tcp, bind_unix
-from hub.service import Door
-from hub.unixsocket import connect, is_listened_at
+from amux.hub import config
+from amux.hub.errors import ConfigRefused, HomeRefused
+from amux.hub.home import agent_socket, open_passable_folder
+from amux.hub.server.listener import tls_context
+from amux.hub.server.sockets import bind_tcp, bind_unix
+from amux.hub.service import Door
+from amux.hub.unixsocket import connect, is_listened_at
 
 if TYPE_CHECKING:
     import socket
     import ssl
     from collections.abc import Mapping
 
-    from hub.config import Settings
+    from amux.hub.config import Settings
 
 SHARED_SECONDS: Final = 2.0
 UNIX_HOSTS: Final = frozenset({"localhost", "amux"})

@@ -7,16 +7,16 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from hub import logs
-from hub.logs import ACCESS
-from hub.residence import HOME_HEADER
+from amux.hub import logs
+from amux.hub.logs import ACCESS
+from amux.hub.residence import HOME_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from hub.service import Door
+    from amux.hub.service import Door
 
 _CALLS: Final = frozenset(
     {

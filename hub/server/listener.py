@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
-from hub.errors import HomeRefused
-from hub.server.incoming import HEAD_BYTES
-from hub.server.peers import HANDSHAKE_SECONDS as HANDSHAKE_COST
-from hub.server.peers import peer_key
-from hub.server.protocol import KEEP_ALIVE_SECONDS, BoundedProtocol, Pool
-from hub.server.sockets import BACKLOG
+from amux.hub.errors import HomeRefused
+from amux.hub.server.incoming import HEAD_BYTES
+from amux.hub.server.peers import HANDSHAKE_SECONDS as HANDSHAKE_COST
+from amux.hub.server.peers import peer_key
+from amux.hub.server.protocol import KEEP_ALIVE_SECONDS, BoundedProtocol, Pool
+from amux.hub.server.sockets import BACKLOG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

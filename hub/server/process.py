@@ -15,36 +15,42 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hub import config, logs, mounts
-from hub.enrolment import enrol_local
-from hub.errors import AlreadyRunning, HomeRefused
-from hub.guard import Guarding
-from hub.holder import Holder, process_start, read_holder
-from hub.home import agent_socket, private_socket
-from hub.identity import open_identity
-from hub.leftovers import remove_leftovers
-from hub.local import STOP_SECONDS, end_hub
-from hub.placement import SENTENCES, Place, Placed
-from hub.residence import settle
-from hub.server.activation import check_handed
-from hub.server.app import VERSION, HubApp
-from hub.server.body import BodyReader
-from hub.server.doors import close_doors, listening, open_far_doors, private_door, refuse_managed
-from hub.server.listener import Listener
-from hub.server.root import claim
-from hub.server.turns import Shares, Workers
-from hub.service import HubService
-from hub.stopmark import STOPPED, clear_mark, is_marked
-from hub.store import MemoryStore
+from amux.hub import config, logs, mounts
+from amux.hub.enrolment import enrol_local
+from amux.hub.errors import AlreadyRunning, HomeRefused
+from amux.hub.guard import Guarding
+from amux.hub.holder import Holder, process_start, read_holder
+from amux.hub.home import agent_socket, private_socket
+from amux.hub.identity import open_identity
+from amux.hub.leftovers import remove_leftovers
+from amux.hub.local import STOP_SECONDS, end_hub
+from amux.hub.placement import SENTENCES, Place, Placed
+from amux.hub.residence import settle
+from amux.hub.server.activation import check_handed
+from amux.hub.server.app import VERSION, HubApp
+from amux.hub.server.body import BodyReader
+from amux.hub.server.doors import (
+    close_doors,
+    listening,
+    open_far_doors,
+    private_door,
+    refuse_managed,
+)
+from amux.hub.server.listener import Listener
+from amux.hub.server.root import claim
+from amux.hub.server.turns import Shares, Workers
+from amux.hub.service import HubService
+from amux.hub.stopmark import STOPPED, clear_mark, is_marked
+from amux.hub.store import MemoryStore
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator, Mapping
 
-    from hub.config import Settings
-    from hub.guard import Finding
-    from hub.server.doors import Opened
-    from hub.server.root import Root
+    from amux.hub.config import Settings
+    from amux.hub.guard import Finding
+    from amux.hub.server.doors import Opened
+    from amux.hub.server.root import Root
 
 THREADS: Final = 24
 # Searches keep the interpreter busy; the loop that answers everyone gets it back sooner.

@@ -1,8 +1,8 @@
 """uvicorn's HTTP/1.1 with bounds: connections that are idle, unfinished or too many end.
 
 uvicorn itself waits for ever for a request's head, counts nobody's connections, and parses each
-byte as it comes. Here it is given whole heads and whole bodies (`hub.server.incoming`), and of
-one account no more than its share (`hub.server.peers`).
+byte as it comes. Here it is given whole heads and whole bodies (`amux.hub.server.incoming`), and of
+one account no more than its share (`amux.hub.server.peers`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import h11
 from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from hub.server.incoming import Incoming, Malformed, TooLarge
-from hub.server.peers import ANSWER_SECONDS, CONNECTION_SECONDS, Peer, hung_up, peer_key
+from amux.hub.server.incoming import Incoming, Malformed, TooLarge
+from amux.hub.server.peers import ANSWER_SECONDS, CONNECTION_SECONDS, Peer, hung_up, peer_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from uvicorn.protocols.http.h11_impl import RequestResponseCycle
     from uvicorn.server import ServerState
 
-    from hub.server.peers import PeerKey
+    from amux.hub.server.peers import PeerKey
 
 HEAD_SECONDS: Final = 10.0
 KEEP_ALIVE_SECONDS: Final = 30

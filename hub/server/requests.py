@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from hub.errors import InvalidRequest
-from hub.leasing import Proof
-from hub.values import ForgetRequest, GetRequest, SearchRequest, UpsertRequest
+from amux.hub.errors import InvalidRequest
+from amux.hub.leasing import Proof
+from amux.hub.values import ForgetRequest, GetRequest, SearchRequest, UpsertRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,9 +13,9 @@ import os
 from pathlib import Path
 from typing import Final
 
-from hub.errors import AlreadyRunning, HomeRefused
-from hub.holder import LOCK_FILE, Holder, read_holder
-from hub.home import PRIVATE_FILE, open_private_folder
+from amux.hub.errors import AlreadyRunning, HomeRefused
+from amux.hub.holder import LOCK_FILE, Holder, read_holder
+from amux.hub.home import PRIVATE_FILE, open_private_folder
 
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -7,8 +7,8 @@ import secrets
 import socket
 from typing import TYPE_CHECKING, Final
 
-from hub.errors import HomeRefused
-from hub.unixsocket import LONGEST_PATH
+from amux.hub.errors import HomeRefused
+from amux.hub.unixsocket import LONGEST_PATH
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,13 +7,13 @@ import contextlib
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from hub.errors import Unavailable
+from amux.hub.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
 
-    from hub.values import Scope
+    from amux.hub.values import Scope
 
 PER_SCOPE: Final = 6
 PER_CREDENTIAL: Final = 3

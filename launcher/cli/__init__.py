@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from hub.secret import redact
+from amux.hub.secret import redact
 
 COMMANDS: Final = {
     "credential": "Issue, list and revoke credentials of the Hub.",
@@ -50,10 +50,10 @@ class LazyGroup(click.Group):
             return None
         module = "launch" if cmd_name == "resume" else cmd_name
         attribute = "resume" if cmd_name == "resume" else "command"
-        loaded = getattr(importlib.import_module(f"launcher.cli.{module}"), attribute)
+        loaded = getattr(importlib.import_module(f"amux.launcher.cli.{module}"), attribute)
         gc.enable()
         if not isinstance(loaded, click.Command):
-            message = f"launcher.cli.{module}.{attribute} is not a command"
+            message = f"amux.launcher.cli.{module}.{attribute} is not a command"
             raise TypeError(message)
         return loaded
 
@@ -66,7 +66,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="amux")
+@click.version_option(package_name="amux-launcher")
 def command() -> None:
     """Launch coding agents for many people with one shared, on-demand memory."""
 

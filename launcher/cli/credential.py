@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from hub.errors import IdentityRefused
-from hub.identity import Registry, open_identity
-from launcher.cli.refusal import open_local_home, refusals
+from amux.hub.errors import IdentityRefused
+from amux.hub.identity import Registry, open_identity
+from amux.launcher.cli.refusal import open_local_home, refusals
 
 if TYPE_CHECKING:
-    from hub.identity import Credential, Kind
+    from amux.hub.identity import Credential, Kind
 
 _UNITS: Final = {"m": 60, "h": 3600, "d": 86400}
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from launcher.demo.scene import run_demo
-from launcher.demo.table import table
+from amux.launcher.demo.scene import run_demo
+from amux.launcher.demo.table import table
 
 
 @click.command("demo")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from launcher.sessions import SessionRecord
+    from amux.launcher.sessions import SessionRecord
 
 WIDTH = 20
 APART = frozenset({"evidence", "seen", "warnings"})

@@ -10,21 +10,21 @@ from typing import Final
 
 import click
 
-from hub import config
-from hub.client import HubClient
-from hub.connection import Connection
-from hub.enrolment import connect as enrol
-from hub.enrolment import disconnect as leave
-from hub.enrolment import enrol_local, remote_connection
-from hub.errors import HomeRefused, HubError, Unavailable
-from hub.home import open_home, private_socket
-from hub.local import HubStatus, hub_status, stop_hub
-from hub.placement import SENTENCES, placed
-from hub.secret import redact, sole_credential
-from hub.unit import unit_name
-from hub.unixsocket import is_listened_at
-from launcher.cli.hubunit import command as install_unit
-from launcher.cli.refusal import file_refusal, refusals, served_elsewhere, warn
+from amux.hub import config
+from amux.hub.client import HubClient
+from amux.hub.connection import Connection
+from amux.hub.enrolment import connect as enrol
+from amux.hub.enrolment import disconnect as leave
+from amux.hub.enrolment import enrol_local, remote_connection
+from amux.hub.errors import HomeRefused, HubError, Unavailable
+from amux.hub.home import open_home, private_socket
+from amux.hub.local import HubStatus, hub_status, stop_hub
+from amux.hub.placement import SENTENCES, placed
+from amux.hub.secret import redact, sole_credential
+from amux.hub.unit import unit_name
+from amux.hub.unixsocket import is_listened_at
+from amux.launcher.cli.hubunit import command as install_unit
+from amux.launcher.cli.refusal import file_refusal, refusals, served_elsewhere, warn
 
 NOT_RUNNING: Final = 3
 REFUSED_STATUS: Final = 78
@@ -57,7 +57,7 @@ def serve() -> None:
         click.echo(f"amux: {file_refusal(error)}", err=True)
         sys.exit(REFUSED_STATUS)
     environ = {**os.environ, "AMUX_HOME": str(home)}
-    os.execve(sys.executable, [sys.executable, "-P", "-m", "hub.server"], environ)  # noqa: S606  # the Hub itself, no shell
+    os.execve(sys.executable, [sys.executable, "-P", "-m", "amux.hub.server"], environ)  # noqa: S606  # the Hub itself, no shell
 
 
 @command.command()

@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from hub.unit import install, plan_units, uninstall
-from launcher.cli.refusal import open_local_home, refusals
+from amux.hub.unit import install, plan_units, uninstall
+from amux.launcher.cli.refusal import open_local_home, refusals
 
 
 @click.command("install-unit")

@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from hub.errors import HubError
-from hub.secret import redact
-from launcher.errors import LaunchError
-from launcher.foreground import Foreground
-from launcher.host import this_host
-from launcher.launch import launch
-from launcher.notice import Notice
-from launcher.reconcile import recover
-from launcher.relay import window_size
-from launcher.request import LaunchRequest, Provision
-from launcher.resumed import AT_ONCE, ended_at_once
-from launcher.sessions import SessionStore
-from materializer.errors import MaterializeError
-from providers.base import Mode
-from providers.errors import ProviderError
+from amux.hub.errors import HubError
+from amux.hub.secret import redact
+from amux.launcher.errors import LaunchError
+from amux.launcher.foreground import Foreground
+from amux.launcher.host import this_host
+from amux.launcher.launch import launch
+from amux.launcher.notice import Notice
+from amux.launcher.reconcile import recover
+from amux.launcher.relay import window_size
+from amux.launcher.request import LaunchRequest, Provision
+from amux.launcher.resumed import AT_ONCE, ended_at_once
+from amux.launcher.sessions import SessionStore
+from amux.materializer.errors import MaterializeError
+from amux.providers.base import Mode
+from amux.providers.errors import ProviderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from launcher.host import Host
-    from launcher.run import Run
-    from launcher.spawn import ExitStatus
+    from amux.launcher.host import Host
+    from amux.launcher.run import Run
+    from amux.launcher.spawn import ExitStatus
 
 FAILED: Final = 125
 SHORT_FORMS: Final = ("without-hooks",)
@@ -308,7 +308,7 @@ class Notices:
 
     def _print(self, notice: Notice) -> None:
         if self._as_json:
-            from launcher.events import Event  # noqa: PLC0415  # it brings asyncio
+            from amux.launcher.events import Event  # noqa: PLC0415  # it brings asyncio
 
             click.echo(json.dumps(Event.of_notice(notice).as_json(), ensure_ascii=False), err=True)
             return
@@ -347,8 +347,8 @@ def _tell_end(status: ExitStatus, session: str, *, as_json: bool) -> None:
 
 def _memory_on(host: Host) -> bool:
     """Say whether there is a memory that an agent could lack; a remote Hub has its own switch."""
-    from hub import config  # noqa: PLC0415  # only where something is missing
-    from hub.enrolment import remote_connection  # noqa: PLC0415  # same
+    from amux.hub import config  # noqa: PLC0415  # only where something is missing
+    from amux.hub.enrolment import remote_connection  # noqa: PLC0415  # same
 
     return remote_connection(host.home) is not None or config.load(host.home).memory_enabled
 

@@ -7,8 +7,8 @@ import os
 
 import click
 
-from hub.identity import open_identity
-from launcher.cli.refusal import open_local_home, refusals
+from amux.hub.identity import open_identity
+from amux.launcher.cli.refusal import open_local_home, refusals
 
 
 @click.group()

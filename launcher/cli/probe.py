@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.cli.refusal import refusals
-from launcher.probe.acceptance import probe_turns
-from launcher.probe.codex import probe_codex
+from amux.launcher.cli.refusal import refusals
+from amux.launcher.probe.acceptance import probe_turns
+from amux.launcher.probe.codex import probe_codex
 
 if TYPE_CHECKING:
-    from launcher.probe.findings import ProbeReport
+    from amux.launcher.probe.findings import ProbeReport
 
 
 @click.command(name="probe")

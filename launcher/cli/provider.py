@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from providers.registry import Registry
+from amux.providers.registry import Registry
 
 if TYPE_CHECKING:
-    from providers.registry import Listed
+    from amux.providers.registry import Listed
 
 
 @click.group(name="provider")

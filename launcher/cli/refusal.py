@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hub.enrolment import remote_connection
-from hub.errors import HomeRefused, HubError
-from hub.home import open_home
-from launcher.errors import LaunchError
-from materializer.errors import MaterializeError
-from providers.errors import ProviderError
+from amux.hub.enrolment import remote_connection
+from amux.hub.errors import HomeRefused, HubError
+from amux.hub.home import open_home
+from amux.launcher.errors import LaunchError
+from amux.materializer.errors import MaterializeError
+from amux.providers.errors import ProviderError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from hub.connection import Connection
+    from amux.hub.connection import Connection
 
 
 @contextlib.contextmanager

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from launcher.cli.described import described, printable
-from launcher.cli.refusal import refusals, warn
-from launcher.errors import SessionRunning
-from launcher.host import this_host
-from launcher.processes import end_marked
-from launcher.reconcile import reconcile, recover, settled
-from launcher.sessions import SessionStore, State
+from amux.launcher.cli.described import described, printable
+from amux.launcher.cli.refusal import refusals, warn
+from amux.launcher.errors import SessionRunning
+from amux.launcher.host import this_host
+from amux.launcher.processes import end_marked
+from amux.launcher.reconcile import reconcile, recover, settled
+from amux.launcher.sessions import SessionStore, State
 
 if TYPE_CHECKING:
-    from launcher.sessions import Listing, SessionRecord
+    from amux.launcher.sessions import Listing, SessionRecord
 
 STOP_DEADLINE: Final = 5.0
 """Seconds for killed processes to be gone, after the shim had its own time."""
@@ -78,7 +78,7 @@ def verify(session: str, *, as_json: bool) -> None:
 
     Status 1 where that contradicts what the session is said to be.
     """
-    from launcher.verify import verify as read_again  # noqa: PLC0415  # this command alone
+    from amux.launcher.verify import verify as read_again  # noqa: PLC0415  # this command alone
 
     with refusals():
         host = this_host(os.environ)

@@ -7,11 +7,11 @@ import os
 
 import click
 
-from hub import config
-from hub.enrolment import remote_connection
-from hub.home import open_home
-from hub.local import hub_status
-from launcher.cli.refusal import refusals
+from amux.hub import config
+from amux.hub.enrolment import remote_connection
+from amux.hub.home import open_home
+from amux.hub.local import hub_status
+from amux.launcher.cli.refusal import refusals
 
 
 @click.group()

@@ -13,12 +13,12 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from launcher.probe.model import Call, Say
+from amux.launcher.probe.model import Call, Say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from launcher.probe.model import Answer, ToolOffer, Turn
+    from amux.launcher.probe.model import Answer, ToolOffer, Turn
 
 TOPIC: Final = "preferences/communication.md"
 QUERY: Final = "answers language"

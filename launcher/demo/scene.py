@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hub.client import HubClient
-from hub.config import set_setting
-from hub.connection import connection_path
-from hub.local import ensure_running, stop_hub
-from hub.values import GetRequest
-from launcher.demo.minds import (
+from amux.hub.client import HubClient
+from amux.hub.config import set_setting
+from amux.hub.connection import connection_path
+from amux.hub.local import ensure_running, stop_hub
+from amux.hub.values import GetRequest
+from amux.launcher.demo.minds import (
     CORRECTED_WORD,
     TOPIC,
     WRONG_WORD,
@@ -24,22 +24,22 @@ from launcher.demo.minds import (
     Recaller,
     Rememberer,
 )
-from launcher.errors import LaunchError
-from launcher.host import this_host
-from launcher.launch import launch
-from launcher.probe.model import ScriptedModel
-from launcher.probe.stage import PATH, STAGES
-from launcher.probe.talk import take_turn
-from launcher.request import LaunchRequest
-from providers.base import Mode
+from amux.launcher.errors import LaunchError
+from amux.launcher.host import this_host
+from amux.launcher.launch import launch
+from amux.launcher.probe.model import ScriptedModel
+from amux.launcher.probe.stage import PATH, STAGES
+from amux.launcher.probe.talk import take_turn
+from amux.launcher.request import LaunchRequest
+from amux.providers.base import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hub.values import Fragment
-    from launcher.host import Host
-    from launcher.probe.model import Script
-    from launcher.report import LaunchReport
+    from amux.hub.values import Fragment
+    from amux.launcher.host import Host
+    from amux.launcher.probe.model import Script
+    from amux.launcher.report import LaunchReport
 
 
 class DemoFailed(LaunchError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from launcher.demo.scene import Row
+    from amux.launcher.demo.scene import Row
 
 HEADINGS: Final = (
     "step",

@@ -11,30 +11,30 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hub.client import HubClient
-from hub.connection import connection_path
-from hub.errors import HubError
-from hub.values import GetRequest
-from launcher.errors import ChannelError, LaunchError
-from launcher.launch import launch
-from launcher.probe.findings import Finding, ProbeReport
-from launcher.probe.prober import DOCUMENT, PROMPT, step_of
-from launcher.probe.scene import NATIVE, USERS, Scene, scene
-from launcher.probe.screen import attend
-from launcher.probe.subagents import KINDS, Told, is_child
-from launcher.probe.talk import take_turn
-from launcher.sessions import SessionStore
-from materializer.errors import MaterializeError
-from providers.base import Mode
-from providers.errors import ProviderError
+from amux.hub.client import HubClient
+from amux.hub.connection import connection_path
+from amux.hub.errors import HubError
+from amux.hub.values import GetRequest
+from amux.launcher.errors import ChannelError, LaunchError
+from amux.launcher.launch import launch
+from amux.launcher.probe.findings import Finding, ProbeReport
+from amux.launcher.probe.prober import DOCUMENT, PROMPT, step_of
+from amux.launcher.probe.scene import NATIVE, USERS, Scene, scene
+from amux.launcher.probe.screen import attend
+from amux.launcher.probe.subagents import KINDS, Told, is_child
+from amux.launcher.probe.talk import take_turn
+from amux.launcher.sessions import SessionStore
+from amux.materializer.errors import MaterializeError
+from amux.providers.base import Mode
+from amux.providers.errors import ProviderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from launcher.probe.turns import Turn
-    from launcher.report import LaunchReport
-    from launcher.run import Run
+    from amux.launcher.probe.turns import Turn
+    from amux.launcher.report import LaunchReport
+    from amux.launcher.run import Run
 
 SECONDS: Final = 60.0
 TOOLS: Final = ("memory_search", "memory_get", "memory_upsert", "memory_forget", "result_continue")

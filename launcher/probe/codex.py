@@ -12,21 +12,21 @@ import hashlib
 import sqlite3
 from typing import TYPE_CHECKING, Final
 
-from hub.errors import HubError
-from launcher.errors import LaunchError
-from launcher.launch import launch
-from launcher.probe.findings import Finding, ProbeReport
-from launcher.probe.scene import USERS, Scene, scene
-from launcher.sessions import SessionStore
-from materializer.errors import MaterializeError
-from providers.codex import SHOWN
-from providers.errors import ProviderError
+from amux.hub.errors import HubError
+from amux.launcher.errors import LaunchError
+from amux.launcher.launch import launch
+from amux.launcher.probe.findings import Finding, ProbeReport
+from amux.launcher.probe.scene import USERS, Scene, scene
+from amux.launcher.sessions import SessionStore
+from amux.materializer.errors import MaterializeError
+from amux.providers.codex import SHOWN
+from amux.providers.errors import ProviderError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from launcher.report import LaunchReport
-    from launcher.sessions import SessionRecord
+    from amux.launcher.report import LaunchReport
+    from amux.launcher.sessions import SessionRecord
 
 NOT_SHOWN: Final = (
     "what a live model does with the protocol",

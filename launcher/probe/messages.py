@@ -7,7 +7,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
-from launcher.probe.turns import (
+from amux.launcher.probe.turns import (
     Answer,
     Call,
     Compaction,

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Final, Self
 
-from launcher.errors import DeadlinePassed
-from launcher.probe.messages import MessagesApi
-from launcher.probe.responses import ResponsesApi
-from launcher.probe.turns import (
+from amux.launcher.errors import DeadlinePassed
+from amux.launcher.probe.messages import MessagesApi
+from amux.launcher.probe.responses import ResponsesApi
+from amux.launcher.probe.turns import (
     Answer,
     Call,
     Compaction,

@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from launcher.demo.minds import revision_in
-from launcher.probe.turns import Call, Compaction, Say
+from amux.launcher.demo.minds import revision_in
+from amux.launcher.probe.turns import Call, Compaction, Say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from launcher.probe.turns import Answer, JsonObject, ToolOffer, Turn
+    from amux.launcher.probe.turns import Answer, JsonObject, ToolOffer, Turn
 
 DOCUMENT: Final = "probe/note.md"
 CONTENT: Final = "# Probe\n\n- tea\n"

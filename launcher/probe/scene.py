@@ -16,21 +16,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hub.config import set_setting
-from hub.local import ensure_running, stop_hub
-from launcher.errors import LaunchError
-from launcher.host import this_host
-from launcher.probe.model import ScriptedModel
-from launcher.probe.prober import Prober
-from launcher.probe.stage import DUMMY_KEY, PATH, STAGES
-from launcher.request import LaunchRequest
-from providers.base import Mode, Provider, Tools
-from providers.registry import Registry
+from amux.hub.config import set_setting
+from amux.hub.local import ensure_running, stop_hub
+from amux.launcher.errors import LaunchError
+from amux.launcher.host import this_host
+from amux.launcher.probe.model import ScriptedModel
+from amux.launcher.probe.prober import Prober
+from amux.launcher.probe.stage import DUMMY_KEY, PATH, STAGES
+from amux.launcher.request import LaunchRequest
+from amux.providers.base import Mode, Provider, Tools
+from amux.providers.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from launcher.host import Host
+    from amux.launcher.host import Host
 
 USERS: Final = "These are the probe's own instructions."
 ROLE: Final = "reviewer"

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import pexpect
 
-from launcher.errors import AgentFailed, DeadlinePassed
-from launcher.terminal import Terminal
+from amux.launcher.errors import AgentFailed, DeadlinePassed
+from amux.launcher.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from launcher.run import Run
+    from amux.launcher.run import Run
 
 MOMENT: Final = 0.05
 ANSWERS: Final = {b"\x1b[6n": b"\x1b[1;1R", b"\x1b[c": b"\x1b[?62;c"}

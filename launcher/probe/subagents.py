@@ -6,14 +6,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from launcher.probe.findings import Finding
-from launcher.probe.prober import CHILD, step_of
-from launcher.probe.scene import NATIVE, ROLE
+from amux.launcher.probe.findings import Finding
+from amux.launcher.probe.prober import CHILD, step_of
+from amux.launcher.probe.scene import NATIVE, ROLE
 
 if TYPE_CHECKING:
-    from launcher.probe.turns import Turn
-    from launcher.report import LaunchReport
-    from providers.base import Mode
+    from amux.launcher.probe.turns import Turn
+    from amux.launcher.report import LaunchReport
+    from amux.providers.base import Mode
 
 KINDS: Final = {
     "claude": ("general-purpose", "Explore", "Plan", ROLE),

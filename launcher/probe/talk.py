@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from launcher.errors import ChannelError, DeadlinePassed
+from amux.launcher.errors import ChannelError, DeadlinePassed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from providers.base import Channel
+    from amux.providers.base import Channel
 
 TURN_SECONDS: Final = 90.0
 

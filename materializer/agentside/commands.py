@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from materializer.agentside.connection import find_connection
-from materializer.agentside.errors import DONE, Failure
-from materializer.agentside.hub import call
-from materializer.agentside.options import FILE, FLAG, NUMBER, TEXT, parse
-from materializer.agentside.streams import (
+from amux.materializer.agentside.connection import find_connection
+from amux.materializer.agentside.errors import DONE, Failure
+from amux.materializer.agentside.hub import call
+from amux.materializer.agentside.options import FILE, FLAG, NUMBER, TEXT, parse
+from amux.materializer.agentside.streams import (
     STDIN,
     STDOUT,
     complain,
@@ -19,8 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from materializer.agentside.connection import Connection
-    from materializer.agentside.options import Options
+    from amux.materializer.agentside.connection import Connection
+    from amux.materializer.agentside.options import Options
 
     Command = Callable[[Options, Callable[[], Connection]], bytes]
 

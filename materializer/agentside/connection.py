@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 
-from materializer.agentside.errors import Failure
+from amux.materializer.agentside.errors import Failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

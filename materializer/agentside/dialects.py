@@ -7,8 +7,8 @@ request names its version in `params._meta`, and `server/discover` tells which t
 
 from __future__ import annotations
 
-from materializer.agentside import VERSION
-from materializer.agentside.frames import INVALID_PARAMS, RpcError
+from amux.materializer.agentside import VERSION
+from amux.materializer.agentside.frames import INVALID_PARAMS, RpcError
 
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN = ("2026-07-28",)

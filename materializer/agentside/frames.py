@@ -7,7 +7,7 @@ import os
 import select
 import threading
 
-from materializer.agentside.streams import to_json, write_all
+from amux.materializer.agentside.streams import to_json, write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from materializer.agentside.errors import Failure
-from materializer.agentside.transport import Exchange
+from amux.materializer.agentside.errors import Failure
+from amux.materializer.agentside.transport import Exchange
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from materializer.agentside.connection import Connection
+    from amux.materializer.agentside.connection import Connection
 
 OK = 200
 

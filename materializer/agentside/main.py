@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-from materializer.agentside import VERSION
-from materializer.agentside.errors import DONE, INTERRUPTED, OTHER, Failure
-from materializer.agentside.streams import (
+from amux.materializer.agentside import VERSION
+from amux.materializer.agentside.errors import DONE, INTERRUPTED, OTHER, Failure
+from amux.materializer.agentside.streams import (
     STDOUT,
     complain,
     hold_descriptors,
@@ -52,11 +52,11 @@ def _report(failure: Failure) -> int:
 def _dispatch(argv: Sequence[str]) -> int:
     command = argv[0] if argv else ""
     if command == "memory":
-        from materializer.agentside.commands import run  # noqa: PLC0415  # only what is used
+        from amux.materializer.agentside.commands import run  # noqa: PLC0415  # only what is used
 
         return run(argv[1:], os.environ)
     if command == "mcp":
-        from materializer.agentside.server import serve  # noqa: PLC0415  # only what is used
+        from amux.materializer.agentside.server import serve  # noqa: PLC0415  # only what is used
 
         return serve(argv[1:], os.environ)
     if command in ("--version", "version"):

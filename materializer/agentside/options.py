@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from materializer.agentside.errors import Failure
+from amux.materializer.agentside.errors import Failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import os
 import threading
 import time
 
-from materializer.agentside.errors import Failure
-from materializer.agentside.streams import to_json
+from amux.materializer.agentside.errors import Failure
+from amux.materializer.agentside.streams import to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

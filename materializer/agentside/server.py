@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import threading
 
-from materializer.agentside.connection import find_connection
-from materializer.agentside.dialects import (
+from amux.materializer.agentside.connection import find_connection
+from amux.materializer.agentside.dialects import (
     BATCHED,
     HANDSHAKE,
     MODERN,
@@ -19,8 +19,8 @@ from materializer.agentside.dialects import (
     modern_version,
     shaped,
 )
-from materializer.agentside.errors import DONE, OTHER, Failure
-from materializer.agentside.frames import (
+from amux.materializer.agentside.errors import DONE, OTHER, Failure
+from amux.materializer.agentside.frames import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -30,9 +30,9 @@ from materializer.agentside.frames import (
     decode,
     lines,
 )
-from materializer.agentside.hub import require_capability
-from materializer.agentside.options import FLAG, TEXT, parse
-from materializer.agentside.streams import (
+from amux.materializer.agentside.hub import require_capability
+from amux.materializer.agentside.options import FLAG, TEXT, parse
+from amux.materializer.agentside.streams import (
     STDERR,
     STDIN,
     STDOUT,
@@ -40,9 +40,9 @@ from materializer.agentside.streams import (
     to_json,
     write_all,
 )
-from materializer.agentside.toolbox import Ticket, Toolbox
-from materializer.agentside.tools import LATEST, LISTS
-from materializer.agentside.workers import Workers
+from amux.materializer.agentside.toolbox import Ticket, Toolbox
+from amux.materializer.agentside.tools import LATEST, LISTS
+from amux.materializer.agentside.workers import Workers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Server:
 
         def work() -> None:
             # Imported here: the agent has its answer, and compiling it takes a moment.
-            from materializer.agentside.witness import tell  # noqa: PLC0415
+            from amux.materializer.agentside.witness import tell  # noqa: PLC0415
 
             tell(self._environ, self._client, method, params, result)
 

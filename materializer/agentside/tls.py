@@ -6,7 +6,7 @@ import socket
 import ssl
 import time
 
-from materializer.agentside.errors import Failure
+from amux.materializer.agentside.errors import Failure
 
 
 def open_tls(place: str, ca_pem: str | None, timeout: float) -> tuple[socket.socket, str]:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import threading
 
-from materializer.agentside.connection import find_connection
-from materializer.agentside.dialects import UNSTRUCTURED
-from materializer.agentside.errors import Failure
-from materializer.agentside.frames import INVALID_PARAMS, RpcError
-from materializer.agentside.hub import call, require_capability
-from materializer.agentside.pages import Pages, fits
-from materializer.agentside.streams import to_json
-from materializer.agentside.tools import CONTINUE, TOOLS, VERBS
-from materializer.agentside.transport import Exchange
+from amux.materializer.agentside.connection import find_connection
+from amux.materializer.agentside.dialects import UNSTRUCTURED
+from amux.materializer.agentside.errors import Failure
+from amux.materializer.agentside.frames import INVALID_PARAMS, RpcError
+from amux.materializer.agentside.hub import call, require_capability
+from amux.materializer.agentside.pages import Pages, fits
+from amux.materializer.agentside.streams import to_json
+from amux.materializer.agentside.tools import CONTINUE, TOOLS, VERBS
+from amux.materializer.agentside.transport import Exchange
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ import socket
 import struct
 import time
 
-from materializer.agentside import VERSION
-from materializer.agentside.errors import Failure
+from amux.materializer.agentside import VERSION
+from amux.materializer.agentside.errors import Failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from materializer.agentside.connection import Connection
+    from amux.materializer.agentside.connection import Connection
 
 CONNECT = 10.0  # seconds to a connected, for TLS also verified, socket
 PATIENCE = 1.0  # seconds without an answer before the Hub's process is looked at
@@ -211,7 +211,7 @@ def _open(connection: Connection, timeout: float) -> tuple[socket.socket, str]:
     if kind == "unix" and place.startswith("/"):
         return _open_unix(place, timeout), "localhost"
     if kind == "https" and place.startswith("//"):
-        from materializer.agentside.tls import open_tls  # noqa: PLC0415  # ssl costs 8 ms
+        from amux.materializer.agentside.tls import open_tls  # noqa: PLC0415  # ssl costs 8 ms
 
         return open_tls(place[2:].rstrip("/"), connection.ca_pem, timeout)
     raise Failure(

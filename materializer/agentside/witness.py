@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import socket
 
-from materializer.agentside.connection import find_witness
-from materializer.agentside.dialects import META
-from materializer.agentside.streams import to_json
-from materializer.agentside.transport import UnixAddress
+from amux.materializer.agentside.connection import find_witness
+from amux.materializer.agentside.dialects import META
+from amux.materializer.agentside.streams import to_json
+from amux.materializer.agentside.transport import UnixAddress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
 """Claude Code: one merged append, auto memory off and confirmed, memory tools over MCP."""
 
-from providers.claude.provider import ClaudeProvider
+from amux.providers.claude.provider import ClaudeProvider
 
 __all__ = ["ClaudeProvider"]

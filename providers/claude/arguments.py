@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from providers.errors import BadArguments
+from amux.providers.errors import BadArguments
 
 APPEND: Final = "--append-system-prompt"
 APPEND_FILE: Final = "--append-system-prompt-file"

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from providers.claude.tools import PREFIX
-from providers.claude.transcript import AUTO_MEMORY
-from providers.inquiry import Moment
-from providers.sighting import MEMORY_TOOLS, NATIVE_MEMORY, Sighting
+from amux.providers.claude.tools import PREFIX
+from amux.providers.claude.transcript import AUTO_MEMORY
+from amux.providers.inquiry import Moment
+from amux.providers.sighting import MEMORY_TOOLS, NATIVE_MEMORY, Sighting
 
 if TYPE_CHECKING:
-    from providers.base import JsonObject
+    from amux.providers.base import JsonObject
 
 USAGE: Final = "get_context_usage"
 LATER_ID: Final = "amux-context"

@@ -8,12 +8,12 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from providers.base import NativeResume, Trace
-from providers.claude import arguments as argv
-from providers.ending import Ending
+from amux.providers.base import NativeResume, Trace
+from amux.providers.claude import arguments as argv
+from amux.providers.ending import Ending
 
 if TYPE_CHECKING:
-    from providers.base import AgentRequest, Facts
+    from amux.providers.base import AgentRequest, Facts
 
 RESUMES: Final = (argv.RESUME, argv.CONTINUE, "--from-pr", "--teleport")
 UNNAMED: Final = "(one that Claude picks)"

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from providers.base import VERSION, Evidence
-from providers.claude.settings import OFF, SWITCH
-from providers.claude.tools import PREFIX, SERVER
-from providers.errors import NotConfirmed, RequestRefused, ToolsNotLoaded
-from providers.sighting import MEMORY_TOOLS, Sighting
+from amux.providers.base import VERSION, Evidence
+from amux.providers.claude.settings import OFF, SWITCH
+from amux.providers.claude.tools import PREFIX, SERVER
+from amux.providers.errors import NotConfirmed, RequestRefused, ToolsNotLoaded
+from amux.providers.sighting import MEMORY_TOOLS, Sighting
 
 if TYPE_CHECKING:
-    from providers.base import Channel, JsonObject
+    from amux.providers.base import Channel, JsonObject
 
 SETTINGS_DEADLINE: Final = 30.0
 TOOLS_DEADLINE: Final = 15.0

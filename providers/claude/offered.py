@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from providers.base import Evidence
-from providers.claude import arguments as argv
-from providers.claude import context
-from providers.claude.context import USAGE
-from providers.claude.evidence import CONNECTED, TOOLS, ask
-from providers.claude.tools import touches
-from providers.errors import NotConfirmed, RequestRefused
+from amux.providers.base import Evidence
+from amux.providers.claude import arguments as argv
+from amux.providers.claude import context
+from amux.providers.claude.context import USAGE
+from amux.providers.claude.evidence import CONNECTED, TOOLS, ask
+from amux.providers.claude.tools import touches
+from amux.providers.errors import NotConfirmed, RequestRefused
 
 if TYPE_CHECKING:
-    from providers.base import AgentRequest, Channel, JsonObject
+    from amux.providers.base import AgentRequest, Channel, JsonObject
 
 USAGE_ID: Final = "amux-usage"
 USAGE_DEADLINE: Final = 60.0

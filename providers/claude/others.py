@@ -7,15 +7,15 @@ import posixpath
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from providers import outer as outer_home
-from providers.claude import arguments as argv
-from providers.claude import settings, sources
-from providers.claude.conversation import user_folder
+from amux.providers import outer as outer_home
+from amux.providers.claude import arguments as argv
+from amux.providers.claude import settings, sources
+from amux.providers.claude.conversation import user_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from providers.base import AgentRequest, Facts
+    from amux.providers.base import AgentRequest, Facts
 
 INJECTING: Final = ("SessionStart", "UserPromptSubmit")
 """Events whose hooks may put text into the conversation: how memory kits work."""

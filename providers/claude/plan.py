@@ -8,16 +8,16 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from materializer.values import PlannedFile
-from providers.base import MAX_FACT_BYTES, Framing, LaunchPlan, Mode
-from providers.claude import arguments as argv
-from providers.claude import conversation, others, settings, sources, tools
-from providers.claude.transcript import READ_BEFORE
-from providers.claude.version import SUPPORT, Release
-from providers.errors import BadArguments, require_utf8
+from amux.materializer.values import PlannedFile
+from amux.providers.base import MAX_FACT_BYTES, Framing, LaunchPlan, Mode
+from amux.providers.claude import arguments as argv
+from amux.providers.claude import conversation, others, settings, sources, tools
+from amux.providers.claude.transcript import READ_BEFORE
+from amux.providers.claude.version import SUPPORT, Release
+from amux.providers.errors import BadArguments, require_utf8
 
 if TYPE_CHECKING:
-    from providers.base import AgentRequest, Facts, Grant
+    from amux.providers.base import AgentRequest, Facts, Grant
 
 ARGUMENT_BYTES: Final = 131_071
 """The kernel's limit for one argument, less its final zero."""

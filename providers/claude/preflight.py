@@ -7,17 +7,17 @@ import json
 import posixpath
 from typing import TYPE_CHECKING, Final
 
-from materializer.values import PlannedFile
-from providers.base import Framing, Preflight
-from providers.claude import arguments as argv
-from providers.claude import settings, sources, tools
-from providers.claude.plan import STREAM, bound
+from amux.materializer.values import PlannedFile
+from amux.providers.base import Framing, Preflight
+from amux.providers.claude import arguments as argv
+from amux.providers.claude import settings, sources, tools
+from amux.providers.claude.plan import STREAM, bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from providers.base import AgentRequest, Grant
-    from providers.claude.plan import Caller
+    from amux.providers.base import AgentRequest, Grant
+    from amux.providers.claude.plan import Caller
 
 SETTLING: Final = (
     "--setting-sources",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, ClassVar
 
-from providers import unknown
-from providers.base import Capabilities, Confirmed, Mode, Provider, Tools
-from providers.claude import arguments as argv
-from providers.claude import (
+from amux.providers import unknown
+from amux.providers.base import Capabilities, Confirmed, Mode, Provider, Tools
+from amux.providers.claude import arguments as argv
+from amux.providers.claude import (
     context,
     conversation,
     evidence,
@@ -23,11 +23,11 @@ from providers.claude import (
     tools,
     transcript,
 )
-from providers.claude.version import SUPPORT
-from providers.errors import BadArguments, require_utf8_folder
+from amux.providers.claude.version import SUPPORT
+from amux.providers.errors import BadArguments, require_utf8_folder
 
 if TYPE_CHECKING:
-    from providers.base import (
+    from amux.providers.base import (
         AgentRequest,
         Channel,
         Evidence,
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
         Preflight,
         Trace,
     )
-    from providers.ending import Ending
-    from providers.inquiry import Moment
-    from providers.sighting import Sighting, TranscriptPart, Transcripts
+    from amux.providers.ending import Ending
+    from amux.providers.inquiry import Moment
+    from amux.providers.sighting import Sighting, TranscriptPart, Transcripts
 
 
 class ClaudeProvider(Provider):

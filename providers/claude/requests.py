@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from providers.claude.settings import OFF, SWITCH, turns_memory_on
-from providers.claude.tools import SERVER, touches
-from providers.errors import BadArguments
+from amux.providers.claude.settings import OFF, SWITCH, turns_memory_on
+from amux.providers.claude.tools import SERVER, touches
+from amux.providers.errors import BadArguments
 
 if TYPE_CHECKING:
-    from providers.base import JsonObject
+    from amux.providers.base import JsonObject
 
 APPEND: Final = "appendSystemPrompt"
 SUBAGENT: Final = "appendSubagentSystemPrompt"

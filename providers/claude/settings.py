@@ -12,12 +12,12 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from providers.errors import BadArguments, require_utf8
+from amux.providers.errors import BadArguments, require_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from providers.base import Facts
+    from amux.providers.base import Facts
 
 SWITCH: Final = "CLAUDE_CODE_DISABLE_AUTO_MEMORY"
 OFF: Final = "1"

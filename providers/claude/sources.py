@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from providers.base import MAX_FACT_BYTES
-from providers.claude import settings
-from providers.claude.conversation import user_folder
+from amux.providers.base import MAX_FACT_BYTES
+from amux.providers.claude import settings
+from amux.providers.claude.conversation import user_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from providers.base import AgentRequest, Facts
+    from amux.providers.base import AgentRequest, Facts
 
 NAMES: Final = ("settings.json", "settings.local.json")
 DROPPED_IN: Final = posixpath.join(settings.MANAGED, "managed-settings.d", "*.json")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from providers.base import Evidence
-from providers.claude import arguments as argv
-from providers.claude.plan import appends_for_subagents
-from providers.claude.settings import HOOKS_OFF, stops_hooks
+from amux.providers.base import Evidence
+from amux.providers.claude import arguments as argv
+from amux.providers.claude.plan import appends_for_subagents
+from amux.providers.claude.settings import HOOKS_OFF, stops_hooks
 
 if TYPE_CHECKING:
-    from providers.base import AgentRequest, JsonObject
+    from amux.providers.base import AgentRequest, JsonObject
 
 CONTROL: Final = "protocol in sub-agents"
 ABSENT: Final = "absent"

@@ -6,13 +6,13 @@ import json
 import posixpath
 from typing import TYPE_CHECKING, Final
 
-from providers.claude import arguments as argv
-from providers.claude.settings import is_inline
+from amux.providers.claude import arguments as argv
+from amux.providers.claude.settings import is_inline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from providers.base import AgentRequest, Facts, Grant
+    from amux.providers.base import AgentRequest, Facts, Grant
 
 SERVER: Final = "amux"
 PREFIX: Final = f"mcp__{SERVER}"

@@ -13,8 +13,8 @@ import posixpath
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from providers.claude.tools import PREFIX
-from providers.sighting import (
+from amux.providers.claude.tools import PREFIX
+from amux.providers.sighting import (
     INSTRUCTIONS,
     MEMORY_TOOLS,
     NATIVE_MEMORY,
@@ -26,8 +26,8 @@ from providers.sighting import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from providers.base import JsonObject
-    from providers.sighting import TranscriptPart
+    from amux.providers.base import JsonObject
+    from amux.providers.sighting import TranscriptPart
 
 AUTO_MEMORY: Final = "AutoMem"
 COMPACTION: Final = "compaction"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from providers.release import Support
+from amux.providers.release import Support
 
 if TYPE_CHECKING:
-    from providers.release import Number
+    from amux.providers.release import Number
 
 SUBAGENT_APPEND: Final = (2, 1, 205)
 SNAPSHOT: Final = (2, 1, 257)

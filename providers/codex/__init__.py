@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from providers.codex.provider import CodexProvider
-from providers.codex.version import SHOWN
+from amux.providers.codex.provider import CodexProvider
+from amux.providers.codex.version import SHOWN
 
 __all__ = ["SHOWN", "CodexProvider"]

@@ -6,9 +6,9 @@ import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from providers.base import NativeResume
-from providers.codex.flags import literal
-from providers.errors import BadArguments
+from amux.providers.base import NativeResume
+from amux.providers.codex.flags import literal
+from amux.providers.errors import BadArguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from providers.base import PipelinedChannel
-from providers.errors import RequestRefused
+from amux.providers.base import PipelinedChannel
+from amux.providers.errors import RequestRefused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from providers.base import Channel, JsonObject
+    from amux.providers.base import Channel, JsonObject
 
 Call: TypeAlias = "tuple[str, JsonObject]"
 Answer: TypeAlias = "JsonObject | RequestRefused"

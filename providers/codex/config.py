@@ -6,14 +6,14 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from providers.base import Evidence
-from providers.codex.flags import SERVER
-from providers.errors import BadArguments, NotConfirmed
+from amux.providers.base import Evidence
+from amux.providers.codex.flags import SERVER
+from amux.providers.errors import BadArguments, NotConfirmed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from providers.base import JsonObject
+    from amux.providers.base import JsonObject
 
 CONTROLLED: Final = (
     "features.memories",

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from providers.base import Evidence
-from providers.codex.config import objects
-from providers.errors import NotConfirmed, RequestRefused
+from amux.providers.base import Evidence
+from amux.providers.codex.config import objects
+from amux.providers.errors import NotConfirmed, RequestRefused
 
 if TYPE_CHECKING:
-    from providers.base import JsonObject
-    from providers.codex.asking import Answer, Call
+    from amux.providers.base import JsonObject
+    from amux.providers.codex.asking import Answer, Call
 
 LIST: Final = "experimentalFeature/list"
 MEMORIES: Final = "memories"

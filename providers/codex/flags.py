@@ -10,13 +10,13 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from providers.base import Tools
-from providers.errors import BadArguments, UnsupportedVersion
+from amux.providers.base import Tools
+from amux.providers.errors import BadArguments, UnsupportedVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from providers.base import Grant
+    from amux.providers.base import Grant
 
 SERVER: Final = "amux"
 NAMESPACE: Final = f"mcp__{SERVER}"

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from providers.base import Confirmed, Evidence, Tools
-from providers.codex import (
+from amux.providers.base import Confirmed, Evidence, Tools
+from amux.providers.codex import (
     config,
     features,
     flags,
@@ -17,12 +17,12 @@ from providers.codex import (
     tools,
     version,
 )
-from providers.codex.asking import ANSWER_SECONDS, START_SECONDS, ask_all
-from providers.errors import BadArguments, NotConfirmed, RequestRefused, UnsupportedVersion
+from amux.providers.codex.asking import ANSWER_SECONDS, START_SECONDS, ask_all
+from amux.providers.errors import BadArguments, NotConfirmed, RequestRefused, UnsupportedVersion
 
 if TYPE_CHECKING:
-    from providers.base import AgentRequest, Channel, Grant, JsonObject
-    from providers.codex.asking import Answer, Call
+    from amux.providers.base import AgentRequest, Channel, Grant, JsonObject
+    from amux.providers.codex.asking import Answer, Call
 
 CLIENT: Final = {"name": "amux", "title": "amux", "version": "0.1.0"}
 THREAD_CONFIG: Final = "thread-config"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from providers.codex.config import objects
-from providers.errors import RequestRefused
+from amux.providers.codex.config import objects
+from amux.providers.errors import RequestRefused
 
 if TYPE_CHECKING:
-    from providers.base import AgentRequest
-    from providers.codex.asking import Answer, Call
+    from amux.providers.base import AgentRequest
+    from amux.providers.codex.asking import Answer, Call
 
 BYPASS: Final = "--dangerously-bypass-hook-trust"
 HOOKS_THAT_RUN: Final = frozenset({"trusted", "managed", None})

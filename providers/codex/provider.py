@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from providers import outer
-from providers.base import (
+from amux.providers import outer
+from amux.providers.base import (
     Capabilities,
     Confirmed,
     Facts,
@@ -18,7 +18,7 @@ from providers.base import (
     Provider,
     Tools,
 )
-from providers.codex import (
+from amux.providers.codex import (
     flags,
     handshake,
     recent,
@@ -30,15 +30,15 @@ from providers.codex import (
     unread,
     version,
 )
-from providers.codex.arguments import CallerArguments, read
-from providers.errors import BadArguments, require_utf8_folder
-from providers.sighting import Transcripts
+from amux.providers.codex.arguments import CallerArguments, read
+from amux.providers.errors import BadArguments, require_utf8_folder
+from amux.providers.sighting import Transcripts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from providers.base import AgentRequest, Channel, Grant, JsonObject
-    from providers.sighting import Sighting, TranscriptPart
+    from amux.providers.base import AgentRequest, Channel, Grant, JsonObject
+    from amux.providers.sighting import Sighting, TranscriptPart
 
 OUTER: Final = ("AGENTS.override.md", "AGENTS.md")
 """What Codex reads in each folder from a project's root down to the one it is started in."""

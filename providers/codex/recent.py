@@ -10,12 +10,12 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from providers.base import NativeResume
-from providers.codex.config import value_at
+from amux.providers.base import NativeResume
+from amux.providers.codex.config import value_at
 
 if TYPE_CHECKING:
-    from providers.base import AgentRequest, Facts, JsonObject
-    from providers.codex.arguments import CallerArguments
+    from amux.providers.base import AgentRequest, Facts, JsonObject
+    from amux.providers.codex.arguments import CallerArguments
 
 IDENTIFIER: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 LEVELS: Final = 3

@@ -7,13 +7,13 @@ import tomllib
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
-from providers.codex.version import HOLDS_ROLES, number
-from providers.errors import UnsupportedVersion
+from amux.providers.codex.version import HOLDS_ROLES, number
+from amux.providers.errors import UnsupportedVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from providers.base import Facts
+    from amux.providers.base import Facts
 
 FILES: Final = "agents/*.toml"
 ALIAS: Final = "memory_tool"

@@ -10,12 +10,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from providers.codex.config import objects, value_at
-from providers.sighting import NATIVE_MEMORY, PROTOCOL, Sighting
+from amux.providers.codex.config import objects, value_at
+from amux.providers.sighting import NATIVE_MEMORY, PROTOCOL, Sighting
 
 if TYPE_CHECKING:
-    from providers.base import JsonObject
-    from providers.sighting import TranscriptPart
+    from amux.providers.base import JsonObject
+    from amux.providers.sighting import TranscriptPart
 
 SOURCE: Final = "rollout, developer items"
 WITHOUT_AMUX: Final = f"{SOURCE}, written without amux"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from providers.base import Confirmed
-from providers.codex import config, flags, handshake, rollout, subagents, tools, version
-from providers.codex.asking import ANSWER_SECONDS, ask_all
-from providers.errors import NotConfirmed, RequestRefused
+from amux.providers.base import Confirmed
+from amux.providers.codex import config, flags, handshake, rollout, subagents, tools, version
+from amux.providers.codex.asking import ANSWER_SECONDS, ask_all
+from amux.providers.errors import NotConfirmed, RequestRefused
 
 if TYPE_CHECKING:
-    from providers.base import AgentRequest, Channel, Grant, JsonObject, LaunchPlan
+    from amux.providers.base import AgentRequest, Channel, Grant, JsonObject, LaunchPlan
 
 
 FOREIGN: Final = (

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from providers.base import Evidence
-from providers.codex import config, flags, threads
-from providers.codex.asking import ask_all
-from providers.codex.flags import SUBAGENT_TEXT
-from providers.errors import BadArguments, RequestRefused
+from amux.providers.base import Evidence
+from amux.providers.codex import config, flags, threads
+from amux.providers.codex.asking import ask_all
+from amux.providers.codex.flags import SUBAGENT_TEXT
+from amux.providers.errors import BadArguments, RequestRefused
 
 if TYPE_CHECKING:
-    from providers.base import AgentRequest, Channel, Grant, JsonObject
+    from amux.providers.base import AgentRequest, Channel, Grant, JsonObject
 
 CONTROL: Final = "protocol in sub-agents"
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from providers.codex.flags import OFF, SERVER, SUBAGENT_TEXT, key
-from providers.errors import BadArguments
+from amux.providers.codex.flags import OFF, SERVER, SUBAGENT_TEXT, key
+from amux.providers.errors import BadArguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from providers.base import JsonObject
+    from amux.providers.base import JsonObject
 
 OPENING: Final = frozenset({"thread/start", "thread/resume", "thread/fork"})
 MEMORY_MODE: Final = "thread/memoryMode/set"

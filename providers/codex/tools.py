@@ -6,14 +6,14 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from providers.base import Evidence, Tools
-from providers.codex import flags, version
-from providers.codex.config import objects, only_ours
-from providers.errors import RequestRefused, Silence
+from amux.providers.base import Evidence, Tools
+from amux.providers.codex import flags, version
+from amux.providers.codex.config import objects, only_ours
+from amux.providers.errors import RequestRefused, Silence
 
 if TYPE_CHECKING:
-    from providers.base import AgentRequest, Channel, Grant, JsonObject
-    from providers.codex.asking import Answer, Call
+    from amux.providers.base import AgentRequest, Channel, Grant, JsonObject
+    from amux.providers.codex.asking import Answer, Call
 
 Seen: TypeAlias = "tuple[tuple[Evidence, ...], tuple[str, ...]]"
 

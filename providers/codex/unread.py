@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from providers.base import AgentRequest, Facts
+    from amux.providers.base import AgentRequest, Facts
 
 FOLDERS: Final = ("memories/", "memories/rollout_summaries/")
 

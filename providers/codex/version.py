@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, TypeAlias
 
-from providers.errors import UnknownVersion, UnsupportedVersion
-from providers.release import SOURCE
+from amux.providers.errors import UnknownVersion, UnsupportedVersion
+from amux.providers.release import SOURCE
 
 Number: TypeAlias = tuple[int, int, int]
 

@@ -1,5 +1,5 @@
 """Pi: the protocol in its CLI form as one more appended text; Pi has no native memory."""
 
-from providers.pi.provider import PiProvider
+from amux.providers.pi.provider import PiProvider
 
 __all__ = ["PiProvider"]

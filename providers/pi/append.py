@@ -11,15 +11,15 @@ import json
 import posixpath
 from typing import TYPE_CHECKING, Final
 
-from providers.base import MAX_FACT_BYTES, Mode
-from providers.errors import BadArguments, require_utf8
-from providers.pi import arguments as argv
-from providers.pi.version import Release
+from amux.providers.base import MAX_FACT_BYTES, Mode
+from amux.providers.errors import BadArguments, require_utf8
+from amux.providers.pi import arguments as argv
+from amux.providers.pi.version import Release
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from providers.base import AgentRequest, Facts
+    from amux.providers.base import AgentRequest, Facts
 NAME: Final = "APPEND_SYSTEM.md"
 SEGMENT_BYTES: Final = 255
 

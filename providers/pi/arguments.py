@@ -12,8 +12,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from providers.base import NativeResume
-from providers.errors import BadArguments
+from amux.providers.base import NativeResume
+from amux.providers.errors import BadArguments
 
 APPEND: Final = "--append-system-prompt"
 MODE: Final = "--mode"

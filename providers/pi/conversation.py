@@ -6,13 +6,13 @@ import posixpath
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from providers.base import Mode
-from providers.pi import arguments as argv
-from providers.pi import sessions
+from amux.providers.base import Mode
+from amux.providers.pi import arguments as argv
+from amux.providers.pi import sessions
 
 if TYPE_CHECKING:
-    from providers.base import AgentRequest, NativeResume
-    from providers.pi.version import Release
+    from amux.providers.base import AgentRequest, NativeResume
+    from amux.providers.pi.version import Release
 
 UNNAMED_FORK = "this version of Pi does not tell a fork's id here, so amux cannot resume the fork"
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, Final
 
-from providers.base import Evidence
-from providers.pi import arguments as argv
-from providers.pi.append import agent_folder, loads_project, settings
+from amux.providers.base import Evidence
+from amux.providers.pi import arguments as argv
+from amux.providers.pi.append import agent_folder, loads_project, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from providers.base import AgentRequest, Facts, LaunchPlan
+    from amux.providers.base import AgentRequest, Facts, LaunchPlan
 
 OWN: Final = ("builtin:", "<inline:")
 """What the place of an extension of Pi's own begins with."""

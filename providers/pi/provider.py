@@ -5,9 +5,9 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from materializer.values import PlannedFile
-from providers import outer, unknown
-from providers.base import (
+from amux.materializer.values import PlannedFile
+from amux.providers import outer, unknown
+from amux.providers.base import (
     AgentRequest,
     Capabilities,
     Channel,
@@ -24,13 +24,13 @@ from providers.base import (
     Provider,
     Tools,
 )
-from providers.errors import BadArguments, RequestRefused, require_utf8_folder
-from providers.pi import append, conversation, extensions, sessions, transcript
-from providers.pi import arguments as argv
-from providers.pi.version import SUPPORT, Release
+from amux.providers.errors import BadArguments, RequestRefused, require_utf8_folder
+from amux.providers.pi import append, conversation, extensions, sessions, transcript
+from amux.providers.pi import arguments as argv
+from amux.providers.pi.version import SUPPORT, Release
 
 if TYPE_CHECKING:
-    from providers.sighting import Sighting, TranscriptPart, Transcripts
+    from amux.providers.sighting import Sighting, TranscriptPart, Transcripts
 
 ARGUMENT_BYTES: Final = 131_071
 ANSWER_DEADLINE: Final = 30.0

@@ -14,13 +14,13 @@ import posixpath
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from providers.base import NativeResume
-from providers.pi import arguments as argv
-from providers.pi.append import agent_folder, settings, settings_files
+from amux.providers.base import NativeResume
+from amux.providers.pi import arguments as argv
+from amux.providers.pi.append import agent_folder, settings, settings_files
 
 if TYPE_CHECKING:
-    from providers.base import AgentRequest, Facts
-    from providers.pi.version import Release
+    from amux.providers.base import AgentRequest, Facts
+    from amux.providers.pi.version import Release
 
 ENDING: Final = ".jsonl"
 LOOKED_AT: Final = 16

@@ -12,16 +12,16 @@ import posixpath
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from providers.pi import arguments as argv
-from providers.pi import sessions
-from providers.pi.append import agent_folder
-from providers.sighting import PROTOCOL, Sighting, Transcripts
+from amux.providers.pi import arguments as argv
+from amux.providers.pi import sessions
+from amux.providers.pi.append import agent_folder
+from amux.providers.sighting import PROTOCOL, Sighting, Transcripts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from providers.base import AgentRequest
-    from providers.sighting import TranscriptPart
+    from amux.providers.base import AgentRequest
+    from amux.providers.sighting import TranscriptPart
 
 PROMPT: Final = "session file, the prompt before extensions change it"
 MESSAGES: Final = "session file, messages of extensions"

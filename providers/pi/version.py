@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from providers.release import Support
+from amux.providers.release import Support
 
 if TYPE_CHECKING:
-    from providers.release import Number
+    from amux.providers.release import Number
 
 SESSION_ID: Final = (0, 76, 0)
 TRUST: Final = (0, 79, 0)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.materializer.onefile import build
 from fixtures.hubs import running
-from materializer.onefile import build
 from tests.agentside.mcp_session import McpSession
 from tests.agentside.real_hub import RealHub
 from tests.agentside.scripted_hub import Documents, ScriptedHub, unix_hub

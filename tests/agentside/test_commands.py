@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hub import errors as hub_errors
-from materializer.agentside.errors import EXIT_STATUS, Failure
+from amux.hub import errors as hub_errors
+from amux.materializer.agentside.errors import EXIT_STATUS, Failure
 from tests.agentside.scripted_hub import Documents, Refusal, unix_hub
 from tests.agentside.side import Side, error_of
 

@@ -87,7 +87,7 @@ def test_an_interpreter_of_tls_reaches_the_same_code_on_the_oldest_python(onefil
     script = (
         "import sys, runpy; sys.argv = ['amux', '--version'];"
         f"\ntry: runpy.run_path({str(onefile)!r}, run_name='__main__')\nexcept SystemExit: pass"
-        "\nimport materializer.agentside.tls"
+        "\nimport amux.materializer.agentside.tls"
     )
     for interpreter in CHOSEN:
         subprocess.run(

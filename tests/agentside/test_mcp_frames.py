@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from materializer.agentside import VERSION, dialects
-from materializer.agentside.connection import Connection
-from materializer.agentside.errors import Failure
-from materializer.agentside.server import serve
-from materializer.agentside.toolbox import Ticket
-from materializer.agentside.tools import LISTS
-from materializer.agentside.transport import Exchange
-from materializer.agentside.workers import MOST, WAITING
+from amux.materializer.agentside import VERSION, dialects
+from amux.materializer.agentside.connection import Connection
+from amux.materializer.agentside.errors import Failure
+from amux.materializer.agentside.server import serve
+from amux.materializer.agentside.toolbox import Ticket
+from amux.materializer.agentside.tools import LISTS
+from amux.materializer.agentside.transport import Exchange
+from amux.materializer.agentside.workers import MOST, WAITING
 from tests.agentside.mcp_session import MODERN, McpSession, error_in
 from tests.agentside.scripted_hub import Asked, Documents, JsonObject, ScriptedHub, unix_hub
 from tests.agentside.side import TOKEN, Side

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from materializer.agentside.errors import Failure
-from materializer.agentside.pages import KEPT, LIFETIME, PAGE, Pages
+from amux.materializer.agentside.errors import Failure
+from amux.materializer.agentside.pages import KEPT, LIFETIME, PAGE, Pages
 from tests.agentside.mcp_session import MODERN, Frame, McpSession, error_in
 
 if TYPE_CHECKING:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.probe.model import Call, Say, ScriptedModel
+from amux.launcher.probe.stage import MODEL, STAGES
+from amux.launcher.protocol import render
 from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS, PI_VERSIONS, pinned
-from launcher.probe.model import Call, Say, ScriptedModel
-from launcher.probe.stage import MODEL, STAGES
-from launcher.protocol import render
 from tests.agentside.side import SYSTEM
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from launcher.probe.model import Answer, ToolOffer, Turn
+    from amux.launcher.probe.model import Answer, ToolOffer, Turn
     from tests.agentside.real_hub import RealHub
 
 AGENTS = [

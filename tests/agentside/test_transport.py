@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
-from materializer.agentside import transport
-from materializer.agentside.connection import Connection
-from materializer.agentside.errors import Failure
+from amux.materializer.agentside import transport
+from amux.materializer.agentside.connection import Connection
+from amux.materializer.agentside.errors import Failure
 from tests.agentside.scripted_hub import Asked, Documents, http, tls_hub, unix_hub
 from tests.agentside.side import SYSTEM, TOKEN, Side, error_of, write_connection
 

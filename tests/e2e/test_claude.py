@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.errors import MemoryNotIsolated
+from amux.launcher.launch import launch
+from amux.launcher.probe.model import Call, Say
+from amux.launcher.probe.talk import take_turn
+from amux.launcher.protocol import render
+from amux.launcher.request import LaunchRequest
+from amux.providers.errors import BadArguments, ToolsNotLoaded
 from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import managed_by, occurrences, staged
-from launcher.errors import MemoryNotIsolated
-from launcher.launch import launch
-from launcher.probe.model import Call, Say
-from launcher.probe.talk import take_turn
-from launcher.protocol import render
-from launcher.request import LaunchRequest
-from providers.errors import BadArguments, ToolsNotLoaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from amux.launcher.host import Host
+    from amux.launcher.probe.model import Answer, Turn
     from fixtures.stages import Stage
-    from launcher.host import Host
-    from launcher.probe.model import Answer, Turn
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERSIONS)]
 

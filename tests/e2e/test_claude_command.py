@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.probe.model import Say
+from amux.launcher.protocol import render
+from amux.launcher.sessions import SessionStore
+from amux.materializer.agentside.tools import LATEST
 from fixtures.claude_home import settled
 from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import AMUX, managed_by, occurrences, staged
 from fixtures.terminal import terminal
-from launcher.probe.model import Say
-from launcher.protocol import render
-from launcher.sessions import SessionStore
-from materializer.agentside.tools import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from amux.launcher.host import Host
+    from amux.launcher.probe.model import Answer, Turn
+    from amux.launcher.sessions import SessionRecord
     from fixtures.stages import Stage
     from fixtures.terminal import Terminal
-    from launcher.host import Host
-    from launcher.probe.model import Answer, Turn
-    from launcher.sessions import SessionRecord
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERSIONS)]
 

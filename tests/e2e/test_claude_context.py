@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from amux.launcher.channel import JsonLinesChannel
+from amux.launcher.inquiry import open_inquiry
+from amux.launcher.launch import launch
+from amux.launcher.probe.model import Call, Say
+from amux.launcher.request import LaunchRequest
+from amux.launcher.sessions import SessionStore, State
+from amux.launcher.spawn import SpawnRequest, spawn
+from amux.providers.claude import ClaudeProvider
+from amux.providers.sighting import Sighting
 from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import SECONDS, staged
-from launcher.channel import JsonLinesChannel
-from launcher.inquiry import open_inquiry
-from launcher.launch import launch
-from launcher.probe.model import Call, Say
-from launcher.request import LaunchRequest
-from launcher.sessions import SessionStore, State
-from launcher.spawn import SpawnRequest, spawn
-from providers.claude import ClaudeProvider
-from providers.sighting import Sighting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from amux.launcher.host import Host
+    from amux.launcher.notice import Notice
+    from amux.launcher.probe.model import Answer, Turn
+    from amux.launcher.run import Run
     from fixtures.stages import Stage
-    from launcher.host import Host
-    from launcher.notice import Notice
-    from launcher.probe.model import Answer, Turn
-    from launcher.run import Run
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERSIONS)]
 

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from amux.launcher.errors import BadRequest
+from amux.launcher.launch import launch
+from amux.launcher.protocol import render
+from amux.launcher.request import LaunchRequest
+from amux.launcher.sessions import SessionStore
+from amux.providers.base import Mode
 from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import AMUX, occurrences, staged
-from launcher.errors import BadRequest
-from launcher.launch import launch
-from launcher.protocol import render
-from launcher.request import LaunchRequest
-from launcher.sessions import SessionStore
-from providers.base import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from amux.launcher.host import Host
     from fixtures.stages import Stage
-    from launcher.host import Host
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERSIONS)]
 

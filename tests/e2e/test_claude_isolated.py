@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.probe.model import Say, ScriptedModel
+from amux.launcher.probe.stage import STAGES
+from amux.launcher.protocol import render
 from fixtures import accounts
 from fixtures.isolated import isolated_host, reachable_agent
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import AMUX, occurrences
-from launcher.probe.model import Say, ScriptedModel
-from launcher.probe.stage import STAGES
-from launcher.protocol import render
 
 if TYPE_CHECKING:
-    from launcher.probe.model import Answer, Turn
+    from amux.launcher.probe.model import Answer, Turn
 
 pytestmark = [
     pytest.mark.root,

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.errors import MemoryNotIsolated
 from fixtures.logins import login_server
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import AMUX, SECONDS, staged
-from launcher.errors import MemoryNotIsolated
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from launcher.host import Host
+    from amux.launcher.host import Host
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERSIONS)]
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from amux.launcher.host import Host
     from fixtures.stages import Stage
-    from launcher.host import Host
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERSIONS)]
 

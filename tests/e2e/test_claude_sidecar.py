@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.errors import MemoryNotIsolated
+from amux.launcher.protocol import render
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import managed_by, occurrences, staged
-from launcher.errors import MemoryNotIsolated
-from launcher.protocol import render
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from amux.launcher.host import Host
     from fixtures.stages import Stage
-    from launcher.host import Host
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERSIONS)]
 

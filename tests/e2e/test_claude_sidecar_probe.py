@@ -12,7 +12,7 @@ from fixtures.stages import staged
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from launcher.host import Host
+    from amux.launcher.host import Host
 
 pytestmark = pytest.mark.agents
 

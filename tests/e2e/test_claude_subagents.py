@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from amux.launcher.probe.model import Call, Say
+from amux.launcher.protocol import render
+from amux.launcher.sessions import SessionStore
 from fixtures.claude_home import ready, settled
 from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import AMUX, managed_by, occurrences, staged
 from fixtures.terminal import terminal
-from launcher.probe.model import Call, Say
-from launcher.protocol import render
-from launcher.sessions import SessionStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from amux.launcher.host import Host
+    from amux.launcher.probe.model import Answer, Turn
     from fixtures.stages import Stage
-    from launcher.host import Host
-    from launcher.probe.model import Answer, Turn
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERSIONS)]
 

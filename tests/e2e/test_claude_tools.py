@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from amux.launcher.host import Host
+    from amux.launcher.probe.model import Turn
     from fixtures.stages import Stage
-    from launcher.host import Host
-    from launcher.probe.model import Turn
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERSIONS)]
 

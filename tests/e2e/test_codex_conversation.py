@@ -8,6 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.errors import MemoryRequired
+from amux.launcher.launch import launch
+from amux.launcher.probe.model import ScriptedModel
+from amux.launcher.probe.talk import take_turn
+from amux.launcher.request import LaunchRequest
+from amux.launcher.sessions import SessionStore
+from amux.providers.base import Mode
+from amux.providers.codex import CodexProvider
+from amux.providers.errors import BadArguments
+from amux.providers.sighting import TranscriptPart
 from fixtures.codex import (
     MEMORY_ON,
     SUMMARY,
@@ -19,27 +29,17 @@ from fixtures.codex import (
     say_ok,
 )
 from fixtures.pinned import CODEX_VERSIONS
-from launcher.errors import MemoryRequired
-from launcher.launch import launch
-from launcher.probe.model import ScriptedModel
-from launcher.probe.talk import take_turn
-from launcher.request import LaunchRequest
-from launcher.sessions import SessionStore
-from providers.base import Mode
-from providers.codex import CodexProvider
-from providers.errors import BadArguments
-from providers.sighting import TranscriptPart
 from tests.e2e.test_codex_instructions import Parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from amux.launcher.host import Host
+    from amux.launcher.probe.model import Script
+    from amux.launcher.run import Run
+    from amux.providers.sighting import Sighting
     from fixtures.codex import CodexHome
-    from launcher.host import Host
-    from launcher.probe.model import Script
-    from launcher.run import Run
-    from providers.sighting import Sighting
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CODEX_VERSIONS)]
 

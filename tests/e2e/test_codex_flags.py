@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.errors import AgentFailed
+from amux.launcher.launch import launch
+from amux.launcher.probe.model import ScriptedModel
+from amux.launcher.probe.talk import take_turn
+from amux.launcher.request import LaunchRequest
+from amux.providers.base import Mode
+from amux.providers.codex import flags
+from amux.providers.errors import UnsupportedVersion
 from fixtures.codex import MEMORY_ON, SUMMARY, make_home, native, say_ok
 from fixtures.pinned import CODEX_VERSIONS
-from launcher.errors import AgentFailed
-from launcher.launch import launch
-from launcher.probe.model import ScriptedModel
-from launcher.probe.talk import take_turn
-from launcher.request import LaunchRequest
-from providers.base import Mode
-from providers.codex import flags
-from providers.errors import UnsupportedVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from amux.launcher.host import Host
     from fixtures.codex import CodexHome
-    from launcher.host import Host
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CODEX_VERSIONS)]
 

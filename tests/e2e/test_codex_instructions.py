@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.probe.model import Call, Compaction, Say
 from fixtures.codex import MEMORY_ON, PROTOCOL, grant_for, inputs, open_codex, resumed, staged
 from fixtures.pinned import CODEX_VERSIONS
-from launcher.probe.model import Call, Compaction, Say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from amux.launcher.probe.model import Answer, Turn
     from fixtures.codex import CodexHome
-    from launcher.probe.model import Answer, Turn
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CODEX_VERSIONS)]
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.probe.model import ScriptedModel
+from amux.launcher.probe.stage import stage_codex
+from amux.launcher.sessions import SessionStore
 from fixtures import accounts
 from fixtures.codex import CodexHome, say_ok
 from fixtures.isolated import isolated_host, reachable_agent
 from fixtures.pinned import CODEX_VERSIONS
 from fixtures.terminal import terminal
-from launcher.probe.model import ScriptedModel
-from launcher.probe.stage import stage_codex
-from launcher.sessions import SessionStore
 
 if TYPE_CHECKING:
     from fixtures.accounts import Account
@@ -42,7 +42,7 @@ def test_the_screen_of_another_user_is_bound_to_its_principal(version: str) -> N
         home.configure(f'[projects."{target.home}"]\ntrust_level = "trusted"\n')
         give(target)
         words = ("launch", "codex", "--user", target.name, "--principal", "ann")
-        argv = (sys.executable, "-m", "launcher.command", *words)
+        argv = (sys.executable, "-m", "amux.launcher.command", *words)
         options = ("--executable", str(agent.executable), "--env", "SCRIPTED_MODEL_KEY")
         own = {**host.environ, **environment, "HOME": host.environ["HOME"]}
         with terminal((*argv, *options), own, host.home) as screen:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.providers.errors import NotConfirmed
 from fixtures.codex import (
     ALIAS_ON,
     MEMORY_ON,
@@ -18,14 +19,13 @@ from fixtures.codex import (
     staged,
 )
 from fixtures.pinned import CODEX_VERSIONS
-from providers.errors import NotConfirmed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from amux.launcher.probe.model import Turn
     from fixtures.codex import CodexHome, StagedCodex
-    from launcher.probe.model import Turn
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CODEX_VERSIONS)]
 

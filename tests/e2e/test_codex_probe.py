@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from amux.launcher.cli.probe import command
 from fixtures.codex import native
 from fixtures.pinned import CODEX_VERSIONS, pinned
-from launcher.cli.probe import command
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.probe.model import ScriptedModel
+from amux.launcher.sessions import SessionStore, State
 from fixtures.codex import MEMORY_ON, CodexHome, inputs, make_home, native, open_codex, say_ok
 from fixtures.hosts import running_host
 from fixtures.pinned import CODEX_VERSIONS
 from fixtures.terminal import terminal
-from launcher.probe.model import ScriptedModel
-from launcher.sessions import SessionStore, State
 from tests.e2e.test_codex_subagent_text import KEY, TABLE, Crew, is_child, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from amux.launcher.host import Host
+    from amux.launcher.probe.model import Script, Turn
+    from amux.launcher.sessions import SessionRecord
     from fixtures.terminal import Terminal
-    from launcher.host import Host
-    from launcher.probe.model import Script, Turn
-    from launcher.sessions import SessionRecord
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CODEX_VERSIONS)]
 

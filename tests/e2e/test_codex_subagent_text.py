@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.launch import launch
+from amux.launcher.probe.model import Call, Say, ScriptedModel
+from amux.launcher.probe.talk import take_turn
+from amux.launcher.request import LaunchRequest
+from amux.launcher.sessions import SessionStore
+from amux.providers.base import Mode
+from amux.providers.errors import BadArguments
 from fixtures.codex import PROTOCOL, grant_for, make_home, native, open_codex, staged
 from fixtures.pinned import CODEX_VERSIONS
-from launcher.launch import launch
-from launcher.probe.model import Call, Say, ScriptedModel
-from launcher.probe.talk import take_turn
-from launcher.request import LaunchRequest
-from launcher.sessions import SessionStore
-from providers.base import Mode
-from providers.errors import BadArguments
 from tests.e2e.test_codex_native_memory import system_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from amux.launcher.host import Host
+    from amux.launcher.probe.model import Answer, Turn
+    from amux.launcher.run import Run
+    from amux.launcher.sessions import SessionRecord
     from fixtures.codex import CodexHome
-    from launcher.host import Host
-    from launcher.probe.model import Answer, Turn
-    from launcher.run import Run
-    from launcher.sessions import SessionRecord
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CODEX_VERSIONS)]
 

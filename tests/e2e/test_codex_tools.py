@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.errors import ChannelError
+from amux.launcher.launch import launch
+from amux.launcher.probe.model import Call, Say, ScriptedModel
+from amux.launcher.probe.stage import MODEL, stage_codex
+from amux.launcher.probe.talk import take_turn
+from amux.launcher.request import LaunchRequest
+from amux.launcher.sessions import SessionStore, State
+from amux.providers.base import Tools
+from amux.providers.codex import handshake
+from amux.providers.codex.flags import NAMESPACE, TOOL_NAMES
+from amux.providers.errors import BadArguments, RequestRefused
 from fixtures.codex import MEMORY_ON, grant_for, make_home, native, open_codex, say_ok, staged
 from fixtures.pinned import CODEX_VERSIONS
-from launcher.errors import ChannelError
-from launcher.launch import launch
-from launcher.probe.model import Call, Say, ScriptedModel
-from launcher.probe.stage import MODEL, stage_codex
-from launcher.probe.talk import take_turn
-from launcher.request import LaunchRequest
-from launcher.sessions import SessionStore, State
-from providers.base import Tools
-from providers.codex import handshake
-from providers.codex.flags import NAMESPACE, TOOL_NAMES
-from providers.errors import BadArguments, RequestRefused
 from tests.e2e.test_codex_native_memory import system_file
 
 if TYPE_CHECKING:
+    from amux.launcher.channel import ServerRequest
+    from amux.launcher.host import Host
+    from amux.launcher.probe.model import Answer, Turn
+    from amux.providers.base import Grant
     from fixtures.codex import CodexHome
-    from launcher.channel import ServerRequest
-    from launcher.host import Host
-    from launcher.probe.model import Answer, Turn
-    from providers.base import Grant
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CODEX_VERSIONS)]
 

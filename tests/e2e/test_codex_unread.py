@@ -12,7 +12,7 @@ from fixtures.stages import occurrences, staged
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from launcher.host import Host
+    from amux.launcher.host import Host
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CODEX_VERSIONS)]
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.protocol import render
 from fixtures.hosts import running_host
 from fixtures.stages import occurrences, staged
-from launcher.protocol import render
 
 if TYPE_CHECKING:
     from pathlib import Path

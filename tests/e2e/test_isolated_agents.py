@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from amux.launcher.demo.minds import revision_in
+from amux.launcher.launch import launch
+from amux.launcher.probe.model import Call, Say, ScriptedModel
+from amux.launcher.probe.stage import STAGES
+from amux.launcher.probe.talk import take_turn
+from amux.launcher.request import LaunchRequest
 from fixtures import accounts
 from fixtures.isolated import isolated_host, reachable_agent
-from launcher.demo.minds import revision_in
-from launcher.launch import launch
-from launcher.probe.model import Call, Say, ScriptedModel
-from launcher.probe.stage import STAGES
-from launcher.probe.talk import take_turn
-from launcher.request import LaunchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from amux.launcher.host import Host
+    from amux.launcher.probe.model import Answer, ToolOffer, Turn
     from fixtures.accounts import Account
-    from launcher.host import Host
-    from launcher.probe.model import Answer, ToolOffer, Turn
 
 pytestmark = [pytest.mark.root, pytest.mark.agents]
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.errors import ChannelError
+from amux.launcher.spawn import SpawnRequest, spawn
+from amux.launcher.websocket import connect
+from amux.materializer import identity, runs
 from fixtures import accounts
-from launcher.errors import ChannelError
-from launcher.spawn import SpawnRequest, spawn
-from launcher.websocket import connect
-from materializer import identity, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

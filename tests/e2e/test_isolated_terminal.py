@@ -24,13 +24,13 @@ from fixtures.isolated import isolated_host, scripted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from amux.launcher.host import Host
     from fixtures.accounts import Account
-    from launcher.host import Host
 
 pytestmark = pytest.mark.root
 
 PYTHON = "/usr/bin/python3"
-AMUX = (sys.executable, "-m", "launcher.command")
+AMUX = (sys.executable, "-m", "amux.launcher.command")
 TREE = Path(__file__).parents[2]
 DEADLINE = 60
 

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.hub.values import ABSENT, GetRequest, UpsertRequest
+from amux.launcher.demo.minds import REMEMBERED, TOPIC, Rememberer
+from amux.launcher.demo.scene import STEPS, DemoFailed, run_demo
+from amux.launcher.demo.table import table
+from amux.launcher.errors import AgentNotFound
+from amux.launcher.launch import launch
+from amux.launcher.probe.model import Call, Say, ScriptedModel
+from amux.launcher.probe.stage import stage_codex
+from amux.launcher.probe.talk import take_turn
+from amux.launcher.request import LaunchRequest
+from amux.launcher.sessions import SessionStore
 from fixtures.hosts import make_host, user_client
 from fixtures.pinned import AGENTS, pinned
-from hub.values import ABSENT, GetRequest, UpsertRequest
-from launcher.demo.minds import REMEMBERED, TOPIC, Rememberer
-from launcher.demo.scene import STEPS, DemoFailed, run_demo
-from launcher.demo.table import table
-from launcher.errors import AgentNotFound
-from launcher.launch import launch
-from launcher.probe.model import Call, Say, ScriptedModel
-from launcher.probe.stage import stage_codex
-from launcher.probe.talk import take_turn
-from launcher.request import LaunchRequest
-from launcher.sessions import SessionStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from launcher.host import Host
-    from launcher.probe.model import Answer, Turn
+    from amux.launcher.host import Host
+    from amux.launcher.probe.model import Answer, Turn
 
 pytestmark = pytest.mark.agents
 

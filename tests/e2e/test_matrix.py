@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.providers.base import Mode
 from fixtures.hosts import running_host
 from fixtures.matrix.cells import Cell
 from fixtures.matrix.running import run, way_of
 from fixtures.matrix.verdict import Outcome, judge, shows_native
 from fixtures.pinned import pinned
-from providers.base import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from launcher.host import Host
+    from amux.launcher.host import Host
 
 pytestmark = pytest.mark.agents
 

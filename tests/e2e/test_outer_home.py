@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amux.launcher.probe.stage import STAGES
 from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS, PI_VERSIONS
 from fixtures.stages import AMUX, SECONDS, staged
-from launcher.probe.stage import STAGES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from amux.launcher.host import Host
     from fixtures.stages import Stage
-    from launcher.host import Host
 
 pytestmark = pytest.mark.agents
 

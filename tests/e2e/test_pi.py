@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.probe.model import Call, Say
+from amux.launcher.protocol import render
 from fixtures.hosts import running_host
 from fixtures.pinned import PI_VERSIONS
 from fixtures.stages import occurrences, staged
-from launcher.probe.model import Call, Say
-from launcher.protocol import render
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from amux.launcher.host import Host
+    from amux.launcher.probe.model import Answer, Turn
     from fixtures.stages import Stage
-    from launcher.host import Host
-    from launcher.probe.model import Answer, Turn
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", PI_VERSIONS)]
 

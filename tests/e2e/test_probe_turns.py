@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from amux.launcher.cli.probe import command
+from amux.launcher.probe.acceptance import differences
+from amux.launcher.probe.subagents import KINDS, Told
+from amux.launcher.report import LaunchReport
+from amux.providers.base import Evidence, Mode
 from fixtures.pinned import pinned
-from launcher.cli.probe import command
-from launcher.probe.acceptance import differences
-from launcher.probe.subagents import KINDS, Told
-from launcher.report import LaunchReport
-from providers.base import Evidence, Mode
 
 
 @pytest.mark.agents

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.hub.home import open_home
+from amux.hub.local import stop_hub
+from amux.launcher.probe.model import Say, ScriptedModel
+from amux.launcher.probe.stage import stage_claude, stage_codex
+from amux.launcher.sessions import SessionStore
 from fixtures import accounts
 from fixtures.isolated import reachable_agent
 from fixtures.pinned import pinned
-from hub.home import open_home
-from hub.local import stop_hub
-from launcher.probe.model import Say, ScriptedModel
-from launcher.probe.stage import stage_claude, stage_codex
-from launcher.sessions import SessionStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

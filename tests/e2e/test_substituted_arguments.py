@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.protocol import render
 from fixtures.hosts import running_host
 from fixtures.stages import AMUX, occurrences, staged
-from launcher.protocol import render
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from amux.launcher.probe.model import Turn
     from fixtures.stages import Stage
-    from launcher.probe.model import Turn
 
 pytestmark = pytest.mark.agents
 

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.sessions import SessionStore
+from amux.launcher.witness import NEVER_STARTED
 from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS, PI_VERSIONS
 from fixtures.stages import staged
-from launcher.sessions import SessionStore
-from launcher.witness import NEVER_STARTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from amux.launcher.host import Host
+    from amux.launcher.sessions import SessionRecord
     from fixtures.stages import Stage
-    from launcher.host import Host
-    from launcher.sessions import SessionRecord
 
 pytestmark = pytest.mark.agents
 

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.launch import launch
+from amux.launcher.probe.talk import take_turn
+from amux.launcher.request import LaunchRequest
+from amux.launcher.sessions import SessionStore
+from amux.providers.errors import UnsupportedVersion
 from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS, pinned
 from fixtures.stages import staged
-from launcher.launch import launch
-from launcher.probe.talk import take_turn
-from launcher.request import LaunchRequest
-from launcher.sessions import SessionStore
-from providers.errors import UnsupportedVersion
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from amux.launcher.host import Host
     from fixtures.stages import Stage
-    from launcher.host import Host
 
 pytestmark = pytest.mark.agents
 

@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from amux.hub.holder import read_holder
+from amux.hub.local import answers, ensure_running, hub_status, stop_hub
+from amux.hub.unixsocket import is_listened_at
 from fixtures.activating import BECOME, listen, managed, start_handed
 from fixtures.hubs import HubHome, new_home
-from hub.holder import read_holder
-from hub.local import answers, ensure_running, hub_status, stop_hub
-from hub.unixsocket import is_listened_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hub.holder import Holder
+    from amux.hub.holder import Holder
 
 SECONDS: Final = 60.0
 CALLERS: Final = 8
 TAKE: Final = """
 import os
-from hub.server.activation import take_handed
+from amux.hub.server.activation import take_handed
 handed = take_handed(os.environ)
 again = take_handed(os.environ)
 left = sorted(name for name in os.environ if name.startswith("LISTEN"))
@@ -168,7 +168,7 @@ def test_nobody_takes_the_managers_place_and_without_one_a_launch_starts_the_hub
         assert hub_status(home.home).activated
         file = home.private.lstat()
         by_hand = subprocess.run(
-            [sys.executable, "-P", "-m", "hub.server"],
+            [sys.executable, "-P", "-m", "amux.hub.server"],
             env=home.environ,
             capture_output=True,
             text=True,
@@ -188,7 +188,7 @@ def test_nobody_takes_the_managers_place_and_without_one_a_launch_starts_the_hub
 def test_a_stop_says_that_the_next_call_starts_the_hub_again(home: HubHome) -> None:
     def stop() -> str:
         return subprocess.run(
-            [sys.executable, "-P", "-m", "launcher.command", "hub", "stop"],
+            [sys.executable, "-P", "-m", "amux.launcher.command", "hub", "stop"],
             env=home.environ,
             capture_output=True,
             text=True,
@@ -203,7 +203,7 @@ def test_a_stop_says_that_the_next_call_starts_the_hub_again(home: HubHome) -> N
 
 def test_systemds_own_activation_starts_the_hub_where_there_is_one(home: HubHome) -> None:
     tool = shutil.which("systemd-socket-activate")
-    program = [sys.executable, "-P", "-m", "hub.server"]
+    program = [sys.executable, "-P", "-m", "amux.hub.server"]
     words = [f"--setenv={name}" for name in home.environ]
     # Where there is none, what it does is done by hand: the same has to come of it.
     command = [tool or "", f"--listen={home.private}", *words, *program]

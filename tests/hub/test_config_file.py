@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub import config
-from hub.config import Settings, load, set_setting, show
-from hub.errors import ConfigRefused
-from hub.logs import JsonLines
-from launcher.cli import command
+from amux.hub import config
+from amux.hub.config import Settings, load, set_setting, show
+from amux.hub.errors import ConfigRefused
+from amux.hub.logs import JsonLines
+from amux.launcher.cli import command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,7 +120,7 @@ def test_setting_one_key_keeps_the_others_and_the_mode(tmp_path: Path) -> None:
 
 def test_writers_in_many_processes_lose_no_setting(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from hub.config import load, set_setting\n"
+        "import sys; from pathlib import Path; from amux.hub.config import load, set_setting\n"
         "home, key = Path(sys.argv[1]), sys.argv[2]\n"
         "for n in range(40):\n"
         "    set_setting(home, key, f'value:{n}')\n"
@@ -221,7 +221,7 @@ def test_a_fault_is_logged_without_what_its_message_quotes() -> None:
 
 def test_the_log_of_a_hub_started_on_demand_moves_aside_when_it_is_large(tmp_path: Path) -> None:
     script = (
-        "import sys, logging; from pathlib import Path; from hub import logs\n"
+        "import sys, logging; from pathlib import Path; from amux.hub import logs\n"
         "logs.LOG_BYTES = 2000; logs.start_logging(Path(sys.argv[1]))\n"
         "for n in range(100): logs.event('tick', number=n)\n"
     )

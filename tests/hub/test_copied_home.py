@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from amux.hub.client import HubClient
+from amux.hub.connection import connection_path
+from amux.hub.errors import HubError
+from amux.hub.holder import read_holder
+from amux.hub.local import ensure_running, stop_hub
+from amux.hub.residence import HOME_HEADER, IDENTITY_FILE, residence, settle
+from amux.hub.values import GetRequest, UpsertRequest
 from fixtures.hubs import HubHome, new_home
-from hub.client import HubClient
-from hub.connection import connection_path
-from hub.errors import HubError
-from hub.holder import read_holder
-from hub.local import ensure_running, stop_hub
-from hub.residence import HOME_HEADER, IDENTITY_FILE, residence, settle
-from hub.values import GetRequest, UpsertRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ COPIES: Final = {
 # The real Hub, which looks soon whether its home is still there.
 WATCHFUL: Final = """
 import sys
-from hub.server import __main__, process
+from amux.hub.server import __main__, process
 process.WATCH_SECONDS = 0.01
 sys.exit(__main__.main())
 """

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.hub.errors import StorageFailed
+from amux.hub.filesystem import FileSystem
+from amux.hub.folders import held_most
 from fixtures.memory import Memory, open_memory
-from hub.errors import StorageFailed
-from hub.filesystem import FileSystem
-from hub.folders import held_most
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

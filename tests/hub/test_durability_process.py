@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from amux.hub.values import ABSENT
 from fixtures.hatchery import Hatchery, hatchery
 from fixtures.hubs import HubHome, Reply, new_home
 from fixtures.tracing import Call, calls, traced
-from hub.values import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

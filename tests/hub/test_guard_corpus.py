@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from amux.hub.guard import findings, inspect
 from benchmarks.guard import LEAST, SEEDS, passed, refused
 from fixtures.guardcorpus import HALVES, Half, formats, notes
 from fixtures.keyshapes import grow
-from hub.guard import findings, inspect
 
 halves = pytest.mark.parametrize("half", HALVES)
 

@@ -6,8 +6,8 @@ import re
 import unicodedata
 from pathlib import Path
 
+from amux.hub.guard import inspect
 from fixtures.memory import open_memory
-from hub.guard import inspect
 
 NOTES = Path(__file__).parents[2] / "fixtures" / "memories" / "ordinary.txt"
 _LANGUAGE = re.compile(r"(en|zh|de|fa|hi)\n")

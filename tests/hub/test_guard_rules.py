@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.hub.errors import RejectedContent
+from amux.hub.guard import Finding, Guarding, findings, inspect
+from amux.hub.guard.engine import RULES
+from amux.hub.guard.injections import INJECTIONS
+from amux.hub.guard.invisible import KINDS
+from amux.hub.guard.keys import SECRETS
 from fixtures.keyshapes import grow
 from fixtures.memory import open_memory
-from hub.errors import RejectedContent
-from hub.guard import Finding, Guarding, findings, inspect
-from hub.guard.engine import RULES
-from hub.guard.injections import INJECTIONS
-from hub.guard.invisible import KINDS
-from hub.guard.keys import SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from amux.hub.guard.rules import Rule
     from fixtures.hubs import HubHome
-    from hub.guard.rules import Rule
 
 WARNING = Guarding(secrets="warn", injections="warn", invisible="warn")
 rules = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hub.client import HubClient
-from hub.connection import Connection
-from hub.errors import LimitExceeded, Unavailable
-from hub.unixsocket import connect
-from hub.values import UpsertRequest
+from amux.hub.client import HubClient
+from amux.hub.connection import Connection
+from amux.hub.errors import LimitExceeded, Unavailable
+from amux.hub.unixsocket import connect
+from amux.hub.values import UpsertRequest
 
 if TYPE_CHECKING:
+    from amux.hub.connection import Role
     from fixtures.hubs import HubHome
-    from hub.connection import Role
 
 SECONDS: Final = 60.0
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from hub.server.gate import Quota
-from hub.server.incoming import (
+from amux.hub.server.gate import Quota
+from amux.hub.server.incoming import (
     CHUNK_BYTES,
     FREE_CHUNKS,
     HEAD_BYTES,
@@ -17,8 +17,8 @@ from hub.server.incoming import (
     Malformed,
     TooLarge,
 )
-from hub.server.peers import KNOWN_REST, UNKNOWN_REST, Peer
-from hub.unixsocket import connect
+from amux.hub.server.peers import KNOWN_REST, UNKNOWN_REST, Peer
+from amux.hub.unixsocket import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable

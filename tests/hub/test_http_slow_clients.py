@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from amux.hub.errors import Unavailable
+from amux.hub.server import listener, protocol
+from amux.hub.server.body import BodyReader
+from amux.hub.server.listener import Listener
+from amux.hub.server.sockets import bind_unix
+from amux.hub.server.turns import PER_CREDENTIAL, PER_SCOPE, Shares, Workers
+from amux.hub.unixsocket import connect
+from amux.hub.values import Scope
 from fixtures.hubs import HubHome, new_home, running
-from hub.errors import Unavailable
-from hub.server import listener, protocol
-from hub.server.body import BodyReader
-from hub.server.listener import Listener
-from hub.server.sockets import bind_unix
-from hub.server.turns import PER_CREDENTIAL, PER_SCOPE, Shares, Workers
-from hub.unixsocket import connect
-from hub.values import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -213,7 +213,7 @@ def test_a_body_that_does_not_arrive_is_given_up_in_time(tmp_path: Path) -> None
     async def reading(scope: Call, receive: Receive, send: Send) -> None:
         from starlette.requests import Request  # noqa: PLC0415  # only here
 
-        from hub.errors import HubError  # noqa: PLC0415  # only here
+        from amux.hub.errors import HubError  # noqa: PLC0415  # only here
 
         try:
             await BodyReader(seconds=0.2).read(Request(scope, receive), lambda _: None)
@@ -484,7 +484,7 @@ def test_another_account_holds_only_its_share_of_the_agents_socket() -> None:
 # The real Hub, where what a stranger caused has to be rested from for ever.
 STRICT: Final = """
 import sys
-from hub.server import __main__, peers
+from amux.hub.server import __main__, peers
 peers.UNKNOWN_REST = 1e9
 sys.exit(__main__.main())
 """

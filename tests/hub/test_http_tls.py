@@ -18,23 +18,23 @@ import pytest
 import trustme
 from click.testing import CliRunner
 
+from amux.hub.client import HubClient
+from amux.hub.connection import Connection, connection_path, load_connection
+from amux.hub.enrolment import connect
+from amux.hub.errors import Forbidden, HomeRefused, Unavailable
+from amux.hub.holder import read_holder
+from amux.hub.values import GetRequest, UpsertRequest
+from amux.launcher.access import check_access
+from amux.launcher.agents import AgentCommand
+from amux.launcher.binding import Lease
+from amux.launcher.cli import command
+from amux.launcher.errors import IsolationRefused
+from amux.launcher.host import Host
+from amux.launcher.hublink import hub_client
+from amux.launcher.request import LaunchRequest
+from amux.launcher.subject import Subject
+from amux.providers.generic import GenericProvider
 from fixtures.hubs import HubHome, new_home
-from hub.client import HubClient
-from hub.connection import Connection, connection_path, load_connection
-from hub.enrolment import connect
-from hub.errors import Forbidden, HomeRefused, Unavailable
-from hub.holder import read_holder
-from hub.values import GetRequest, UpsertRequest
-from launcher.access import check_access
-from launcher.agents import AgentCommand
-from launcher.binding import Lease
-from launcher.cli import command
-from launcher.errors import IsolationRefused
-from launcher.host import Host
-from launcher.hublink import hub_client
-from launcher.request import LaunchRequest
-from launcher.subject import Subject
-from providers.generic import GenericProvider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,13 +48,13 @@ HUB_ADDRESS: Final = "10.79.0.1"
 REMOTE_RUNTIME: Final = """
 import json, sys
 from pathlib import Path
-from hub.client import HubClient
-from hub.connection import load_connection
-from hub.values import GetRequest, UpsertRequest
+from amux.hub.client import HubClient
+from amux.hub.connection import load_connection
+from amux.hub.values import GetRequest, UpsertRequest
 connection, launch, revision = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 with HubClient.from_file(connection) as runtime:
     grant = runtime.open_launch(launch)
-from hub.connection import Connection
+from amux.hub.connection import Connection
 base = load_connection(connection)
 agent = HubClient(Connection(url=base.url, token=grant.token, ca_pem=base.ca_pem), binding="global")
 note = f"by {launch}\\n"

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from amux.hub import local
+from amux.hub.client import HubClient
+from amux.hub.connection import connection_path, load_connection
+from amux.hub.errors import HomeRefused, HubError, NotStarted, Unavailable
+from amux.hub.holder import LOCK_FILE, process_start, read_holder
+from amux.hub.local import ensure_running, hub_status, stop_hub
+from amux.hub.values import GetRequest, UpsertRequest
 from fixtures.hubs import HubHome, new_home
-from hub import local
-from hub.client import HubClient
-from hub.connection import connection_path, load_connection
-from hub.errors import HomeRefused, HubError, NotStarted, Unavailable
-from hub.holder import LOCK_FILE, process_start, read_holder
-from hub.local import ensure_running, hub_status, stop_hub
-from hub.values import GetRequest, UpsertRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +30,8 @@ AT_ONCE: Final = 20
 SECONDS: Final = 60.0
 STARTER: Final = """
 import os, sys
-from hub.home import open_home
-from hub.local import ensure_running
+from amux.hub.home import open_home
+from amux.hub.local import ensure_running
 sys.stdin.read()
 started = ensure_running(open_home(os.environ), os.environ)
 print(started.holder.pid, started.fresh)
@@ -39,7 +39,7 @@ print(started.holder.pid, started.fresh)
 # The real Hub, whose writes say that they began and then wait for leave to go on.
 HELD_WRITES: Final = """
 import sys, os
-from hub.server import __main__, process
+from amux.hub.server import __main__, process
 began, leave = int(sys.argv.pop()), int(sys.argv.pop())
 class Held(process.MemoryStore):
     def upsert(self, scope, request):
@@ -53,8 +53,8 @@ sys.exit(__main__.main())
 OTHER_MOUNTS: Final = """
 import sys
 from pathlib import Path
-from hub import mounts
-from hub.server import __main__
+from amux.hub import mounts
+from amux.hub.server import __main__
 mounts.require_local.__kwdefaults__["table"] = Path(sys.argv.pop())
 sys.exit(__main__.main())
 """
@@ -229,7 +229,7 @@ def test_a_clean_stop_finishes_the_writes_in_flight(hub_home: HubHome) -> None:
 
 
 def test_a_stop_does_not_wait_for_a_body_that_never_comes(hub: HubHome) -> None:
-    from hub.unixsocket import connect  # noqa: PLC0415  # only here
+    from amux.hub.unixsocket import connect  # noqa: PLC0415  # only here
 
     line = f"Authorization: Bearer {hub.token('user')}\r\nContent-Length: 99\r\n\r\n".encode()
     with connect(hub.private, seconds=SECONDS) as channel:
@@ -390,7 +390,7 @@ def test_plain_http_is_refused_by_every_client(hub_home: HubHome) -> None:
 def _serve(hub: HubHome) -> subprocess.CompletedProcess[str]:
     """Run a Hub that is expected to refuse."""
     return subprocess.run(
-        [sys.executable, "-P", "-m", "hub.server"],
+        [sys.executable, "-P", "-m", "amux.hub.server"],
         env=hub.environ,
         capture_output=True,
         text=True,

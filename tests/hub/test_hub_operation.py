@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from amux.hub.client import HubClient
+from amux.hub.connection import connection_path
+from amux.hub.documents import read_document
+from amux.hub.errors import StorageFailed
+from amux.hub.leftovers import OLD_SECONDS
+from amux.hub.store import MemoryStore
+from amux.hub.unixsocket import connect
+from amux.hub.values import GetRequest, Scope, SearchRequest, UpsertRequest
 from fixtures.hubs import HubHome, new_home
-from hub.client import HubClient
-from hub.connection import connection_path
-from hub.documents import read_document
-from hub.errors import StorageFailed
-from hub.leftovers import OLD_SECONDS
-from hub.store import MemoryStore
-from hub.unixsocket import connect
-from hub.values import GetRequest, Scope, SearchRequest, UpsertRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hub.documents import Document
+    from amux.hub.documents import Document
 
 AMUX: Final = str(Path(sys.executable).with_name("amux"))
 SECONDS: Final = 60.0
@@ -190,7 +190,7 @@ def test_a_match_that_cannot_be_read_again_is_counted_and_not_dropped(
             raise StorageFailed(f"the document cannot be read: {os.strerror(errno.EMFILE)}")
         return read_document(name, folder, most=most)
 
-    monkeypatch.setattr("hub.store.read_document", read)
+    monkeypatch.setattr("amux.hub.store.read_document", read)
     found = store.search(Scope(), SearchRequest(query="tea"))
     assert [match.path for match in found.matches] == ["two.md"]
     assert (found.scanned_files, found.skipped_files, found.truncated) == (2, 1, True)
@@ -234,8 +234,8 @@ def test_a_document_is_deleted_on_a_file_system_that_is_out_of_inodes(tmp_path: 
     program = """
 import os, sys
 from pathlib import Path
-from hub.store import MemoryStore
-from hub.values import ForgetRequest, Scope, UpsertRequest
+from amux.hub.store import MemoryStore
+from amux.hub.values import ForgetRequest, Scope, UpsertRequest
 root = Path(sys.argv[1]) / "memory"
 root.mkdir()
 store = MemoryStore(root)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from fixtures.hubs import HubHome, running
-from hub.client import HubClient
-from hub.connection import Connection
-from hub.errors import (
+from amux.hub.client import HubClient
+from amux.hub.connection import Connection
+from amux.hub.errors import (
     BindingMismatch,
     Forbidden,
     HubError,
@@ -21,8 +20,9 @@ from hub.errors import (
     StorageFailed,
     Unauthenticated,
 )
-from hub.values import GetRequest, SearchRequest, UpsertRequest
-from launcher.cli import command
+from amux.hub.values import GetRequest, SearchRequest, UpsertRequest
+from amux.launcher.cli import command
+from fixtures.hubs import HubHome, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

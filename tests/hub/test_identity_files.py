@@ -14,11 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.enrolment import account_principal, enrol_local
-from hub.errors import HomeRefused, IdentityRefused, StorageFailed, Unauthenticated
-from hub.home import agent_socket, home_path, open_home, runs_root
-from hub.identity import LEASE_SECONDS, Launch, Registry, is_principal_id, launches, open_identity
-from hub.identity import token as tokens
+from amux.hub.enrolment import account_principal, enrol_local
+from amux.hub.errors import HomeRefused, IdentityRefused, StorageFailed, Unauthenticated
+from amux.hub.home import agent_socket, home_path, open_home, runs_root
+from amux.hub.identity import (
+    LEASE_SECONDS,
+    Launch,
+    Registry,
+    is_principal_id,
+    launches,
+    open_identity,
+)
+from amux.hub.identity import token as tokens
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -222,7 +229,7 @@ def test_an_alias_that_cannot_be_shown_is_refused(registry: Registry, alias: str
 def test_writers_in_many_processes_lose_nothing(tmp_path: Path) -> None:
     open_identity(tmp_path).principals.add("ann")
     script = (
-        "import sys; from pathlib import Path; from hub.identity import open_identity\n"
+        "import sys; from pathlib import Path; from amux.hub.identity import open_identity\n"
         "found = open_identity(Path(sys.argv[1]))\n"
         "for n in range(10):\n"
         "    found.principals.add_alias('ann', sys.argv[2] + str(n))\n"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from hub.errors import IdentityRefused
-from hub.identity import CredentialFile, PrincipalFile
-from hub.identity.records import APPENDED_FROM
+from amux.hub.errors import IdentityRefused
+from amux.hub.identity import CredentialFile, PrincipalFile
+from amux.hub.identity.records import APPENDED_FROM
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from hub.errors import Forbidden, InvalidRequest, Unauthenticated
-from hub.values import GetRequest
+from amux.hub.errors import Forbidden, InvalidRequest, Unauthenticated
+from amux.hub.values import GetRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from amux.hub.client import LaunchGrant
     from fixtures.hubs import HubHome
-    from hub.client import LaunchGrant
 
 DAY: Final = 86_400.0
 # The real Hub, whose two clocks are moved by a file, and whose boot is named there.
 CLOCKS: Final = """
 import functools, json, pathlib, sys, time
-from hub.identity import launches
-from hub.server import __main__, process
+from amux.hub.identity import launches
+from amux.hub.server import __main__, process
 moved = pathlib.Path(sys.argv.pop())
 def at(name, real):
     return lambda: real() + json.loads(moved.read_text())[name]

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amux.hub.errors import InvalidPath, StorageFailed
+from amux.hub.filesystem import FileSystem
+from amux.hub.limits import Limits
+from amux.hub.paths import parse_document, twin_key
+from amux.hub.values import ABSENT, Scope
 from fixtures.memory import Memory, open_memory
-from hub.errors import InvalidPath, StorageFailed
-from hub.filesystem import FileSystem
-from hub.limits import Limits
-from hub.paths import parse_document, twin_key
-from hub.values import ABSENT, Scope
 
 if TYPE_CHECKING:
     import os

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from amux.hub import cgroup, local, placement
+from amux.hub.holder import read_holder
+from amux.hub.local import ensure_running, stop_hub
+from amux.hub.placement import SENTENCES, Placed, find_manager
 from fixtures.hubs import HubHome, new_home
-from hub import cgroup, local, placement
-from hub.holder import read_holder
-from hub.local import ensure_running, stop_hub
-from hub.placement import SENTENCES, Placed, find_manager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 SECONDS: Final = 60.0
 LAUNCH: Final = """
 import os, sys
-from launcher.host import this_host
-from launcher.hublink import open_hub
-from launcher.request import LaunchRequest
+from amux.launcher.host import this_host
+from amux.launcher.hublink import open_hub
+from amux.launcher.request import LaunchRequest
 for group in sys.argv[1:]:
     with open(group + "/cgroup.procs", "w") as file:
         file.write("0")
@@ -142,7 +142,7 @@ def test_a_hub_that_cannot_leave_its_launchs_control_group_says_so(on_demand: Hu
         if inside:
             assert holder.placed == Placed.SHARED
         said = subprocess.run(
-            [sys.executable, "-P", "-m", "launcher.command", "hub", "status"],
+            [sys.executable, "-P", "-m", "amux.launcher.command", "hub", "status"],
             env=on_demand.environ,
             capture_output=True,
             text=True,

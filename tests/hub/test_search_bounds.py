@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from amux.hub.filesystem import FileSystem
+from amux.hub.limits import Limits
+from amux.hub.wire import encode
 from fixtures.memory import Memory, open_memory
-from hub.filesystem import FileSystem
-from hub.limits import Limits
-from hub.wire import encode
 
 if TYPE_CHECKING:
     import os
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from hub.values import SearchAnswer
+    from amux.hub.values import SearchAnswer
 
 
 def pages(memory: Memory, query: str, *, prefix: str = "") -> list[SearchAnswer]:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from amux.hub.errors import InvalidRequest, LimitExceeded
+from amux.hub.search import best_line
+from amux.hub.wire import encode
 from fixtures.memory import Memory, open_memory
-from hub.errors import InvalidRequest, LimitExceeded
-from hub.search import best_line
-from hub.wire import encode
 
 if TYPE_CHECKING:
     from pathlib import Path

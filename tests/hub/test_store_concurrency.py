@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.hub.errors import Conflict, LimitExceeded
+from amux.hub.filesystem import FileSystem
+from amux.hub.limits import Limits
+from amux.hub.values import ABSENT, Scope
 from fixtures.memory import Memory, open_memory
 from fixtures.writers import FLIP
-from hub.errors import Conflict, LimitExceeded
-from hub.filesystem import FileSystem
-from hub.limits import Limits
-from hub.values import ABSENT, Scope
 
 if TYPE_CHECKING:
     import os

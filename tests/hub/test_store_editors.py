@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.hub.errors import Conflict
+from amux.hub.filesystem import FileSystem
+from amux.hub.values import ABSENT
 from fixtures.memory import Memory, open_memory
-from hub.errors import Conflict
-from hub.filesystem import FileSystem
-from hub.values import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from amux.hub.errors import Conflict, InvalidPath, LimitExceeded
+from amux.hub.limits import Limits
+from amux.hub.values import ABSENT, Scope
 from fixtures.memory import Memory, open_memory
-from hub.errors import Conflict, InvalidPath, LimitExceeded
-from hub.limits import Limits
-from hub.values import ABSENT, Scope
 
 PATHS = ("MEMORY.md", "a.md", "A.md", "t/a.md", "t/b.md", "T/c.md", "t/u/a.md")
 CONTENTS = ("", "one\n", "two\n", "\u8bb0\u5fc6\n", "x" * 60, "y" * 90)

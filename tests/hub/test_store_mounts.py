@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hub.errors import StorageFailed
-from hub.mounts import file_system_type, is_network, require_local
+from amux.hub.errors import StorageFailed
+from amux.hub.mounts import file_system_type, is_network, require_local
 
 ROOT_ROW = "22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw"
 

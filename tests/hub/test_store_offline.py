@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.hub.errors import Conflict, HubError, InvalidPath, LimitExceeded, Undecodable
+from amux.hub.filesystem import FileSystem
 from fixtures.memory import open_memory
-from hub.errors import Conflict, HubError, InvalidPath, LimitExceeded, Undecodable
-from hub.filesystem import FileSystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable

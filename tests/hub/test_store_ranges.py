@@ -8,13 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from amux.hub.documents import BOM, Document
+from amux.hub.errors import InvalidRequest
+from amux.hub.fragments import count_lines, fragment
+from amux.hub.limits import Limits
+from amux.hub.values import Fragment, GetRequest
+from amux.hub.wire import encode
 from fixtures.memory import Memory, open_memory
-from hub.documents import BOM, Document
-from hub.errors import InvalidRequest
-from hub.fragments import count_lines, fragment
-from hub.limits import Limits
-from hub.values import Fragment, GetRequest
-from hub.wire import encode
 
 if TYPE_CHECKING:
     from pathlib import Path

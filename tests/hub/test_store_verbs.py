@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.hub.errors import Conflict, HubError, InvalidRequest, LimitExceeded, RejectedContent
+from amux.hub.guard import Guarding
+from amux.hub.limits import Limits
+from amux.hub.values import ABSENT
+from amux.hub.wire import encode
 from fixtures.keyshapes import grow
 from fixtures.memory import Memory, open_memory
-from hub.errors import Conflict, HubError, InvalidRequest, LimitExceeded, RejectedContent
-from hub.guard import Guarding
-from hub.limits import Limits
-from hub.values import ABSENT
-from hub.wire import encode
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from amux.hub.errors import HomeRefused
+from amux.hub.unit import plan_units, unit_name
 from fixtures.hubs import HubHome, new_home
-from hub.errors import HomeRefused
-from hub.unit import plan_units, unit_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ def home(tmp_path: Path) -> HubHome:
 def amux(home: HubHome) -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-P", "-m", "launcher.command", "hub", "install-unit", *words],
+            [sys.executable, "-P", "-m", "amux.launcher.command", "hub", "install-unit", *words],
             env=home.environ,
             capture_output=True,
             text=True,
@@ -129,11 +129,11 @@ def test_odd_characters_of_a_path_reach_systemd_as_they_are(tmp_path: Path) -> N
     assert f"\nListenStream=/h/{literal}/hub.sock\n" in units.socket_text
     assert (
         f'\nExecStart=":/bin/sh" "-c" "exec \\"$@\\"" "amux" '
-        f'"{tmp_path}/{quoted}/python" "-P" "-m" "hub.server"\n' in units.service_text
+        f'"{tmp_path}/{quoted}/python" "-P" "-m" "amux.hub.server"\n' in units.service_text
     )
     assert f'\nEnvironment="AMUX_HOME=/h/{quoted}" "AMUX_RUNS=/r/{quoted}"\n' in units.service_text
     usual = plan_units(home, environ, python="/opt/a b%/$x/python").service_text
-    assert '\nExecStart=":/opt/a b%%/$x/python" "-P" "-m" "hub.server"\n' in usual
+    assert '\nExecStart=":/opt/a b%%/$x/python" "-P" "-m" "amux.hub.server"\n' in usual
     assert units.socket.parent == folder / "systemd" / "user"
     plain = tmp_path / "units"
     plain.mkdir()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from providers.base import Provider
-from providers.generic import GenericProvider
+from amux.providers.base import Provider
+from amux.providers.generic import GenericProvider
 
 
 class Named(GenericProvider):

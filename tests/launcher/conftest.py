@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.request import LaunchRequest
 from fixtures.scripted_provider import install_scripted_agent, scripted_registry
-from launcher.request import LaunchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from launcher.host import Host
+    from amux.launcher.host import Host
 
 
 @pytest.fixture

@@ -27,28 +27,28 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from amux.launcher import supervisor as supervision
+from amux.launcher.command import main as amux
+from amux.launcher.errors import LaunchError, MemoryNotIsolated
+from amux.launcher.host import this_host
+from amux.launcher.processes import find_marked
+from amux.launcher.request import LaunchRequest
+from amux.launcher.sessions import SessionStore
+from amux.launcher.supervisor import Supervisor
+from amux.providers.base import Mode
 from fixtures.scripted_provider import install_scripted_agent, scripted_registry
-from launcher import supervisor as supervision
-from launcher.command import main as amux
-from launcher.errors import LaunchError, MemoryNotIsolated
-from launcher.host import this_host
-from launcher.processes import find_marked
-from launcher.request import LaunchRequest
-from launcher.sessions import SessionStore
-from launcher.supervisor import Supervisor
-from providers.base import Mode
 from tests.launcher.agents_at_work import COMMAND, DEADLINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import FrameType
 
-    from launcher.host import Host
+    from amux.launcher.host import Host
 
 HANG_SECONDS: Final = 60
 """Nothing here takes a tenth of it; a hang is told with the place of every thread."""
 ROOT: Final = Path(__file__).parents[2]
-ROOMS: Final = tuple(f"{ROOT / name}/" for name in ("hub", "launcher", "materializer", "providers"))
+ROOMS: Final = f"{ROOT / 'amux'}/"
 LOCKED: Final = ("threading.py", "queue.py", "subprocess.py", "contextlib.py")
 """Modules of the standard library whose lines are points too: they hold locks."""
 
@@ -108,7 +108,7 @@ def main() -> int:
 
 def interrupt_launch(folder: Path, number: int, wanted: str) -> int:
     """Run `amux launch` with that signal at a point of it; return its status."""
-    from launcher.cli import launch  # noqa: PLC0415  # what is loaded by itself is no point
+    from amux.launcher.cli import launch  # noqa: PLC0415  # what is loaded by itself is no point
 
     launch.this_host = scripted  # type: ignore[attr-defined]
     command = str(install_scripted_agent(folder / "bin"))

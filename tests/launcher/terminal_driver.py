@@ -6,10 +6,10 @@ import os
 import secrets
 import sys
 
-from launcher.foreground import Foreground
-from launcher.relay import window_size
-from launcher.spawn import SpawnRequest, Stdio, spawn
-from materializer.values import Identity
+from amux.launcher.foreground import Foreground
+from amux.launcher.relay import window_size
+from amux.launcher.spawn import SpawnRequest, Stdio, spawn
+from amux.materializer.values import Identity
 
 
 def main() -> int:

@@ -12,17 +12,17 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from amux.launcher import supervisor as supervision
+from amux.launcher.errors import LaunchError
+from amux.launcher.probe.acceptance import probe_turns
+from amux.launcher.probe.model import ScriptedModel
+from amux.launcher.probe.turns import Say
+from amux.launcher.request import LaunchRequest
+from amux.launcher.supervisor import Session, Supervisor
 from fixtures.scripted_provider import install_scripted_agent, scripted_registry
-from launcher import supervisor as supervision
-from launcher.errors import LaunchError
-from launcher.probe.acceptance import probe_turns
-from launcher.probe.model import ScriptedModel
-from launcher.probe.turns import Say
-from launcher.request import LaunchRequest
-from launcher.supervisor import Session, Supervisor
 
 if TYPE_CHECKING:
-    from launcher.host import Host
+    from amux.launcher.host import Host
 
 PAGE = Path(__file__).parents[2] / "docs" / "probe.md"
 

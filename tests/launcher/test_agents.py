@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from launcher.agents import AgentCommand, find_agent, version_in
-from launcher.errors import AgentNotFound
-from launcher.versions import VersionCache, ask_version
+from amux.launcher.agents import AgentCommand, find_agent, version_in
+from amux.launcher.errors import AgentNotFound
+from amux.launcher.versions import VersionCache, ask_version
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from launcher import beside
-from launcher.beside import Server, start_server
-from launcher.channel import Controls
-from launcher.errors import AgentFailed, ChannelError
-from launcher.foreign import held
-from launcher.processes import start_time
-from launcher.spawn import SpawnRequest, spawn
-from providers.base import Confirmed, LaunchPlan
-from providers.errors import BadArguments, NotConfirmed, RequestRefused
-from providers.generic import GenericProvider
+from amux.launcher import beside
+from amux.launcher.beside import Server, start_server
+from amux.launcher.channel import Controls
+from amux.launcher.errors import AgentFailed, ChannelError
+from amux.launcher.foreign import held
+from amux.launcher.processes import start_time
+from amux.launcher.spawn import SpawnRequest, spawn
+from amux.providers.base import Confirmed, LaunchPlan
+from amux.providers.errors import BadArguments, NotConfirmed, RequestRefused
+from amux.providers.generic import GenericProvider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from providers.base import JsonObject
+    from amux.providers.base import JsonObject
 
 PROGRAM = Path(__file__).with_name("socket_server.py")
 SECONDS = 20.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from launcher.channel import (
+from amux.launcher.channel import (
     AnswerError,
     Controls,
     JsonLinesChannel,
@@ -16,11 +16,11 @@ from launcher.channel import (
     ServerRequest,
     open_channel,
 )
-from launcher.errors import AgentFailed, ChannelError
-from launcher.lines import NOISE_LINES, LineChannel
-from launcher.spawn import AgentProcess, spawn
-from providers.base import Framing, JsonObject
-from providers.errors import BadArguments
+from amux.launcher.errors import AgentFailed, ChannelError
+from amux.launcher.lines import NOISE_LINES, LineChannel
+from amux.launcher.spawn import AgentProcess, spawn
+from amux.providers.base import Framing, JsonObject
+from amux.providers.errors import BadArguments
 from tests.launcher.agents_at_work import DEADLINE, scripted
 
 if TYPE_CHECKING:

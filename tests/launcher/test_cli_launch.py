@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from amux.launcher.cli import command
+from amux.launcher.sessions import SessionRecord, SessionStore
 from fixtures.hosts import make_host
-from launcher.cli import command
-from launcher.sessions import SessionRecord, SessionStore
 
 if TYPE_CHECKING:
-    from launcher.host import Host
+    from amux.launcher.host import Host
 
 AMUX = str(Path(sys.executable).with_name("amux"))
 

@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 CLOSED = [numbers for count in (1, 2, 3) for numbers in itertools.combinations(range(3), count)]
 RUNTIME = """
 import json, os, sys
-from launcher.supervisor import LaunchRequest, Supervisor
-from providers.base import Mode
+from amux.launcher.supervisor import LaunchRequest, Supervisor
+from amux.providers.base import Mode
 
 numbers, user, file = json.loads(sys.argv[1]), sys.argv[2] or None, sys.argv[3]
 for number in numbers:

@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from amux.launcher import transcript
+from amux.launcher.cli import sessions as sessions_command
+from amux.launcher.errors import MemoryRequired
+from amux.launcher.host import this_host
+from amux.launcher.launch import launch
+from amux.launcher.sessions import SessionStore, State
+from amux.launcher.transcript import PART_BYTES
+from amux.materializer import identity
 from fixtures.accounts import Account, account
 from fixtures.isolated import isolated_host
 from fixtures.scripted_provider import scripted_registry
-from launcher import transcript
-from launcher.cli import sessions as sessions_command
-from launcher.errors import MemoryRequired
-from launcher.host import this_host
-from launcher.launch import launch
-from launcher.sessions import SessionStore, State
-from launcher.transcript import PART_BYTES
-from materializer import identity
 from tests.launcher.agents_at_work import DEADLINE, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from launcher.host import Host
-    from launcher.notice import Notice
-    from launcher.request import LaunchRequest
-    from launcher.run import Run
+    from amux.launcher.host import Host
+    from amux.launcher.notice import Notice
+    from amux.launcher.request import LaunchRequest
+    from amux.launcher.run import Run
 
 NATIVE = "native memory was read"
 

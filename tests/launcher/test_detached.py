@@ -13,19 +13,19 @@ import pexpect
 import psutil
 import pytest
 
+from amux.launcher.events import EventKind
+from amux.launcher.request import LaunchRequest
+from amux.launcher.sessions import SessionStore
+from amux.launcher.supervisor import Session, Supervisor
 from fixtures import accounts
-from launcher.events import EventKind
-from launcher.request import LaunchRequest
-from launcher.sessions import SessionStore
-from launcher.supervisor import Session, Supervisor
 from tests.launcher.agents_at_work import DEADLINE, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from launcher.supervisor import Watch
+    from amux.launcher.supervisor import Watch
 
-AMUX = (sys.executable, "-m", "launcher.command")
+AMUX = (sys.executable, "-m", "amux.launcher.command")
 ROOT = Path(__file__).parents[2]
 TMUX = "tmux -f /dev/null -S socket new-session -d -s work"
 SCREEN = "screen -c /dev/null -dmS amux-test sleep 1000"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from launcher.driving import Driving
-from providers.errors import BadArguments
+from amux.launcher.driving import Driving
+from amux.providers.errors import BadArguments
 
 
 class Program:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from launcher.channel import JsonLinesChannel
-from launcher.ending import begin_end, end
-from launcher.spawn import SpawnRequest, spawn
-from providers.ending import Ending
+from amux.launcher.channel import JsonLinesChannel
+from amux.launcher.ending import begin_end, end
+from amux.launcher.spawn import SpawnRequest, spawn
+from amux.providers.ending import Ending
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from launcher.process import AgentProcess
+    from amux.launcher.process import AgentProcess
 
 SPENDING = """
 import os, pathlib, signal, sys

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from launcher.facts import read_facts
-from materializer.values import Identity
-from providers.base import MAX_FACT_BYTES
+from amux.launcher.facts import read_facts
+from amux.materializer.values import Identity
+from amux.providers.base import MAX_FACT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

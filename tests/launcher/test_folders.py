@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from launcher.errors import BadRequest
-from launcher.folders import entered, plain
+from amux.launcher.errors import BadRequest
+from amux.launcher.folders import entered, plain
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pexpect
 import pytest
 
+from amux.launcher.processes import ProcessKey, alive, start_time
+from amux.launcher.proctable import look
 from fixtures import accounts
-from launcher.processes import ProcessKey, alive, start_time
-from launcher.proctable import look
 from tests.launcher.agents_at_work import DEADLINE, eventually, gone
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PROMPT = "prompt-of-the-shell> "
 TARGET = 54321
-AMUX = (sys.executable, "-m", "launcher.command")
+AMUX = (sys.executable, "-m", "amux.launcher.command")
 DRIVER = (sys.executable, "-m", "tests.launcher.terminal_driver")
 OWN = f"{' '.join(DRIVER)} inherit 0"
 PIPED = f"{' '.join(DRIVER)} pipes 0"

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import pytest
 from click.testing import CliRunner
 
+from amux.launcher.cli import launch as launch_command
+from amux.launcher.errors import ChannelError
+from amux.launcher.foreign import held
+from amux.launcher.launch import launch
+from amux.launcher.request import LaunchRequest
+from amux.launcher.sessions import SessionStore, State
+from amux.providers.base import Framing, LaunchPlan, Mode, Preflight
+from amux.providers.errors import NotConfirmed, ProviderFailed
+from amux.providers.generic import GenericProvider
+from amux.providers.registry import Registry
 from fixtures.scripted_provider import ScriptedProvider, install_scripted_agent
-from launcher.cli import launch as launch_command
-from launcher.errors import ChannelError
-from launcher.foreign import held
-from launcher.launch import launch
-from launcher.request import LaunchRequest
-from launcher.sessions import SessionStore, State
-from providers.base import Framing, LaunchPlan, Mode, Preflight
-from providers.errors import NotConfirmed, ProviderFailed
-from providers.generic import GenericProvider
-from providers.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from launcher.host import Host
-    from providers.base import AgentRequest, Confirmed, Facts, Grant, JsonObject
+    from amux.launcher.host import Host
+    from amux.providers.base import AgentRequest, Confirmed, Facts, Grant, JsonObject
 
 SECONDS = 20
 T = TypeVar("T")
@@ -216,5 +216,5 @@ def test_a_documented_error_of_a_provider_passes_as_it_is() -> None:
 
 
 def test_the_error_names_the_distribution_that_installed_the_provider() -> None:
-    with pytest.raises(ProviderFailed, match=r"generic \(amux \d"):
+    with pytest.raises(ProviderFailed, match=r"generic \(amux-launcher \d"):
         held(GenericProvider().version, int)("1.2")

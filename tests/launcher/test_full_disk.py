@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.errors import HostFailed
+from amux.launcher.events import EventKind
+from amux.launcher.launch import launch
+from amux.launcher.reconcile import reconcile, settled
+from amux.launcher.request import LaunchRequest
+from amux.launcher.sessions import SessionStore, State
+from amux.launcher.supervisor import Supervisor
 from fixtures.hosts import make_host
-from launcher.errors import HostFailed
-from launcher.events import EventKind
-from launcher.launch import launch
-from launcher.reconcile import reconcile, settled
-from launcher.request import LaunchRequest
-from launcher.sessions import SessionStore, State
-from launcher.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from launcher.host import Host
-    from launcher.notice import Notice
+    from amux.launcher.host import Host
+    from amux.launcher.notice import Notice
 
 pytestmark = pytest.mark.root
 AMUX = Path(sys.executable).with_name("amux")

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.launch import launch
+from amux.launcher.request import LaunchRequest, Provision
 from fixtures.accounts import account, reachable_folder
 from fixtures.isolated import isolated_host, scripted
 from fixtures.scripted_provider import install_scripted_agent, scripted_registry
 from fixtures.stages import AMUX
-from launcher.launch import launch
-from launcher.request import LaunchRequest, Provision
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from launcher.host import Host
+    from amux.launcher.host import Host
 
 TARGET = ".agent/auth.json"
 

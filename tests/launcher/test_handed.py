@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.launch import launch
+from amux.launcher.request import LaunchRequest
+from amux.providers.claude import ClaudeProvider
+from amux.providers.codex import CodexProvider
+from amux.providers.errors import BadArguments
+from amux.providers.pi import PiProvider
 from fixtures.accounts import account, reachable_folder
 from fixtures.isolated import isolated_host, scripted
 from fixtures.requests import grant, planned, request
 from fixtures.scripted_provider import install_scripted_agent, scripted_registry
 from fixtures.stages import AMUX
-from launcher.launch import launch
-from launcher.request import LaunchRequest
-from providers.claude import ClaudeProvider
-from providers.codex import CodexProvider
-from providers.errors import BadArguments
-from providers.pi import PiProvider
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from launcher.host import Host
-    from providers.base import Provider
+    from amux.launcher.host import Host
+    from amux.providers.base import Provider
 
 ADDRESS = "http://ann:hunter2@proxy.example:3128"
 

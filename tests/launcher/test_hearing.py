@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher import hearing
+from amux.launcher.errors import MemoryRequired
+from amux.launcher.launch import launch
+from amux.launcher.sessions import SessionStore, State
+from amux.launcher.witness import NEVER_LISTED, NEVER_STARTED
+from amux.providers.base import Mode
 from fixtures.scripted_provider import INITIALIZE, LIST
-from launcher import hearing
-from launcher.errors import MemoryRequired
-from launcher.launch import launch
-from launcher.sessions import SessionStore, State
-from launcher.witness import NEVER_LISTED, NEVER_STARTED
-from providers.base import Mode
 from tests.launcher.agents_at_work import DEADLINE, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from launcher.host import Host
-    from launcher.notice import Notice
-    from launcher.request import LaunchRequest
-    from launcher.run import Run
+    from amux.launcher.host import Host
+    from amux.launcher.notice import Notice
+    from amux.launcher.request import LaunchRequest
+    from amux.launcher.run import Run
 
 LISTED = "5 listed to scripted 1.2.3"
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from amux.hub.local import stop_hub
+from amux.launcher.launch import launch
+from amux.launcher.request import LaunchRequest
 from fixtures.hosts import make_host
 from fixtures.scripted_provider import install_scripted_agent, scripted_registry
-from hub.local import stop_hub
-from launcher.launch import launch
-from launcher.request import LaunchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

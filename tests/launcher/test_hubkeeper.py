@@ -18,36 +18,36 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from amux.hub.client import HubClient
+from amux.hub.config import set_setting
+from amux.hub.connection import Connection
+from amux.hub.errors import NotStarted
+from amux.hub.holder import read_holder
+from amux.hub.local import answers, ensure_running, stop_hub
+from amux.hub.placement import Placed
+from amux.hub.stopmark import is_marked, set_mark
+from amux.hub.values import UpsertRequest
+from amux.launcher import hubkeeper
+from amux.launcher.host import Host, this_host
+from amux.launcher.hubkeeper import HubKeeper
+from amux.launcher.hublink import ENDS_WITH_US
+from amux.launcher.launch import launch
+from amux.launcher.sessions import SessionStore
 from fixtures.hubs import HubHome, new_home
-from hub.client import HubClient
-from hub.config import set_setting
-from hub.connection import Connection
-from hub.errors import NotStarted
-from hub.holder import read_holder
-from hub.local import answers, ensure_running, stop_hub
-from hub.placement import Placed
-from hub.stopmark import is_marked, set_mark
-from hub.values import UpsertRequest
-from launcher import hubkeeper
-from launcher.host import Host, this_host
-from launcher.hubkeeper import HubKeeper
-from launcher.hublink import ENDS_WITH_US
-from launcher.launch import launch
-from launcher.sessions import SessionStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from hub.holder import Holder
-    from launcher.request import LaunchRequest
+    from amux.hub.holder import Holder
+    from amux.launcher.request import LaunchRequest
 
 SECONDS: Final = 60.0
 LOOKS: Final = 5
 SUPERVISORS: Final = 6
 SUPERVISOR: Final = """
 import os, sys
-from launcher.host import this_host
-from launcher.hubkeeper import HubKeeper
+from amux.launcher.host import this_host
+from amux.launcher.hubkeeper import HubKeeper
 keeper = HubKeeper(pace=0.05)
 keeper.keep("a run", this_host(os.environ))
 print("keeps", flush=True)
@@ -85,7 +85,7 @@ def test_a_killed_hub_comes_back_and_the_living_sessions_memory_with_it(
         killed = kill(scripted)
         assert came_back(scripted, killed).pid != killed.pid
         shown = subprocess.run(
-            [sys.executable, "-P", "-m", "launcher.command", "memory", "show", "kept.md"],
+            [sys.executable, "-P", "-m", "amux.launcher.command", "memory", "show", "kept.md"],
             env={
                 "AMUX_RUN": record.marker,
                 "AMUX_CONNECTION": str(file),
@@ -106,8 +106,8 @@ def test_the_launch_whose_end_would_end_the_hub_says_so_and_no_other(
 ) -> None:
     stop_hub(scripted.home)
     # A Hub that could not leave, on a system where it could.
-    monkeypatch.setattr("hub.local.find_manager", lambda _: None)
-    monkeypatch.setattr("hub.local.LEAVE", Placed.SHARED)
+    monkeypatch.setattr("amux.hub.local.find_manager", lambda _: None)
+    monkeypatch.setattr("amux.hub.local.LEAVE", Placed.SHARED)
     with launch(ask(), scripted) as first, launch(ask(), scripted) as second:
         assert first.report.warnings == (ENDS_WITH_US,)
         assert second.report.warnings == ()
@@ -280,7 +280,7 @@ def test_a_hub_that_starts_unasked_gives_way_to_a_stop(hub_home: HubHome) -> Non
     set_mark(hub_home.home)
     with pytest.raises(NotStarted, match="stopped on purpose"):
         ensure_running(hub_home.home, hub_home.environ, unasked=True)
-    server = [sys.executable, "-P", "-m", "hub.server", "--unasked"]
+    server = [sys.executable, "-P", "-m", "amux.hub.server", "--unasked"]
     refused = subprocess.run(
         server, env=hub_home.environ, capture_output=True, text=True, timeout=SECONDS, check=False
     )

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from launcher import desk as desks
-from launcher.desk import ask_at, open_desk
-from launcher.errors import DeadlinePassed
-from launcher.inquiry import Inquiry, open_inquiry
-from providers.claude import ClaudeProvider
-from providers.pi import PiProvider
+from amux.launcher import desk as desks
+from amux.launcher.desk import ask_at, open_desk
+from amux.launcher.errors import DeadlinePassed
+from amux.launcher.inquiry import Inquiry, open_inquiry
+from amux.providers.claude import ClaudeProvider
+from amux.providers.pi import PiProvider
 from tests.launcher.agents_at_work import DEADLINE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from providers.base import JsonObject
-    from providers.sighting import Sighting
+    from amux.providers.base import JsonObject
+    from amux.providers.sighting import Sighting
 
 USER: JsonObject = {"type": "user", "message": {"role": "user", "content": "hello"}}
 INIT: JsonObject = {"type": "system", "subtype": "init"}

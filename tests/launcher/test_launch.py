@@ -14,19 +14,14 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from fixtures.scripted_provider import (
-    OWN_TEXT,
-    ScriptedProvider,
-    scripted_registry,
-)
-from hub.client import HubClient
-from hub.config import set_setting
-from hub.errors import Unauthenticated
-from hub.local import ensure_running, stop_hub
-from hub.values import GetRequest
-from launcher import launch as launching
-from launcher.cli import launch as launch_command
-from launcher.errors import (
+from amux.hub.client import HubClient
+from amux.hub.config import set_setting
+from amux.hub.errors import Unauthenticated
+from amux.hub.local import ensure_running, stop_hub
+from amux.hub.values import GetRequest
+from amux.launcher import launch as launching
+from amux.launcher.cli import launch as launch_command
+from amux.launcher.errors import (
     AgentFailed,
     AgentNotFound,
     BadRequest,
@@ -35,19 +30,24 @@ from launcher.errors import (
     MemoryRequired,
     SessionRunning,
 )
-from launcher.launch import launch
-from launcher.protocol import render
-from launcher.records import write_seen
-from launcher.sessions import SessionStore, State
-from providers.base import Mode
+from amux.launcher.launch import launch
+from amux.launcher.protocol import render
+from amux.launcher.records import write_seen
+from amux.launcher.sessions import SessionStore, State
+from amux.providers.base import Mode
+from fixtures.scripted_provider import (
+    OWN_TEXT,
+    ScriptedProvider,
+    scripted_registry,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from launcher.attempt import Attempt
-    from launcher.host import Host
-    from launcher.request import LaunchRequest
-    from launcher.run import Run
+    from amux.launcher.attempt import Attempt
+    from amux.launcher.host import Host
+    from amux.launcher.request import LaunchRequest
+    from amux.launcher.run import Run
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "launch-report.schema.json"
 HUB_PAGE = Path(__file__).parents[2] / "docs" / "hub.md"
@@ -184,7 +184,7 @@ def test_a_resume_uses_the_frozen_bytes_after_the_template_changed(
     with launch(ask(), scripted) as first:
         before = instructions(first)
     changed = replace(render("cli"), text="Something else entirely.\n", digest="0" * 64)
-    monkeypatch.setattr("launcher.memory.load", lambda _: changed)
+    monkeypatch.setattr("amux.launcher.memory.load", lambda _: changed)
     with launch(ask(session=first.report.session), scripted) as again:
         after = instructions(again)
     assert after == before
@@ -324,7 +324,7 @@ def test_a_missing_agent_is_refused_with_the_place_where_it_was_looked_for(
 def test_under_policy_principal_another_principal_needs_an_account_or_a_private_home(
     scripted: Host, ask: Callable[..., LaunchRequest], tmp_path: Path
 ) -> None:
-    from hub.identity import PrincipalFile  # noqa: PLC0415  # the operator's side of the Hub
+    from amux.hub.identity import PrincipalFile  # noqa: PLC0415  # the operator's side of the Hub
 
     stop_hub(scripted.home)
     set_setting(scripted.home, "memory.isolation", "principal")
@@ -404,7 +404,7 @@ def test_a_launch_that_requires_memory_is_refused_where_it_would_be_without(
 def test_a_child_names_its_parent_and_gets_its_own_principal_not_the_parents(
     scripted: Host, ask: Callable[..., LaunchRequest], tmp_path: Path
 ) -> None:
-    from hub.identity import PrincipalFile  # noqa: PLC0415  # the operator's side of the Hub
+    from amux.hub.identity import PrincipalFile  # noqa: PLC0415  # the operator's side of the Hub
 
     stop_hub(scripted.home)
     set_setting(scripted.home, "memory.isolation", "principal")

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from amux.hub.client import HubClient
+from amux.hub.connection import Connection, connection_path
+from amux.hub.errors import HubError, Unauthenticated, Unavailable
+from amux.hub.home import private_socket
+from amux.hub.values import GetRequest
+from amux.launcher.binding import Lease
+from amux.launcher.launch import launch
+from amux.launcher.leases import LeaseKeeper
+from amux.launcher.request import LaunchRequest
+from amux.launcher.sessions import SessionStore
 from fixtures.hosts import user_client
 from fixtures.scripted_provider import install_scripted_agent, scripted_registry
-from hub.client import HubClient
-from hub.connection import Connection, connection_path
-from hub.errors import HubError, Unauthenticated, Unavailable
-from hub.home import private_socket
-from hub.values import GetRequest
-from launcher.binding import Lease
-from launcher.launch import launch
-from launcher.leases import LeaseKeeper
-from launcher.request import LaunchRequest
-from launcher.sessions import SessionStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from launcher.host import Host
-    from launcher.notice import Notice
+    from amux.launcher.host import Host
+    from amux.launcher.notice import Notice
 
 
 SECONDS: Final = 20.0
@@ -188,7 +188,7 @@ def test_a_renewal_that_was_under_way_when_its_run_ended_leaves_no_lease(host: H
 def test_people_hear_of_a_lease_that_ended_under_their_run(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("launcher.launch.LEASES", LeaseKeeper(interval=0.01))
+    monkeypatch.setattr("amux.launcher.launch.LEASES", LeaseKeeper(interval=0.01))
     heard: queue.Queue[Notice] = queue.Queue()
     request = LaunchRequest(
         provider="scripted",

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from launcher.cli.provider import command
-from providers.errors import UnknownProvider
-from providers.generic import GenericProvider
-from providers.registry import BUILT_IN, GROUP, Registry
+from amux.launcher.cli.provider import command
+from amux.providers.errors import UnknownProvider
+from amux.providers.generic import GenericProvider
+from amux.providers.registry import BUILT_IN, GROUP, Registry
 
 ROOT = Path(__file__).parents[2]
 THIRD_PARTY = ROOT / "fixtures" / "third_party_provider"
@@ -29,7 +29,7 @@ PIP_INSTALL = (
     *(sys.executable, "-m", "pip", "install", "--quiet"),
     *("--no-deps", "--no-index", "--no-build-isolation"),
 )
-GENERIC = "providers.generic:GenericProvider"
+GENERIC = "amux.providers.generic:GenericProvider"
 
 
 def test_the_built_in_providers_are_found() -> None:
@@ -41,7 +41,7 @@ def test_the_built_in_providers_are_found() -> None:
 
 def test_nothing_is_imported_before_it_is_asked_for() -> None:
     code = (
-        "import sys; from providers.registry import Registry; Registry().names();"
+        "import sys; from amux.providers.registry import Registry; Registry().names();"
         "print([m for m in sys.modules if m.startswith('providers.') and m.split('.')[1]"
         " not in ('base', 'ending', 'errors', 'registry')])"
     )
@@ -58,9 +58,9 @@ def test_an_unknown_provider_is_refused_with_those_that_there_are() -> None:
     ("value", "expected"),
     [
         ("no_such_module:Provider", "ModuleNotFoundError"),
-        ("providers.generic:NoSuchClass", "AttributeError"),
+        ("amux.providers.generic:NoSuchClass", "AttributeError"),
         ("json:loads", "is not a class"),
-        ("providers.base:Provider", "declares no name"),
+        ("amux.providers.base:Provider", "declares no name"),
         ("tests.launcher.bad_plugins:Exits", "SystemExit"),
         ("tests.launcher.bad_plugins:Named", "calls itself 'other'"),
         ("tests.launcher.bad_plugins:Raises", "cannot be made: RuntimeError"),
@@ -116,7 +116,7 @@ def plugin_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 USE_IT = """
 import json, os, sys
 from pathlib import Path
-from launcher.supervisor import LaunchRequest, Supervisor
+from amux.launcher.supervisor import LaunchRequest, Supervisor
 with Supervisor(Path(sys.argv[1])) as supervisor:
     session = supervisor.launch(LaunchRequest(
         provider="parrot", executable=Path(sys.argv[2]), environment=dict(os.environ)))
@@ -156,7 +156,8 @@ def test_a_third_partys_distribution_is_installed_and_launches_its_agent(
 
 def test_the_built_in_names_are_amuxs_own_entry_points() -> None:
     own = entry_points(group=GROUP)
-    assert {one.name: one.value for one in own if one.dist and one.dist.name == "amux"} == {
+    ours = [one for one in own if one.dist and one.dist.name == "amux-launcher"]
+    assert {one.name: one.value for one in ours} == {
         name: ":".join(place) for name, place in BUILT_IN.items()
     }
     for name in BUILT_IN:

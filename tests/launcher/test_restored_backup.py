@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from amux.hub.client import HubClient
+from amux.hub.config import set_setting
+from amux.hub.connection import connection_path, load_connection
+from amux.hub.errors import Unauthenticated
+from amux.hub.local import ensure_running, stop_hub
+from amux.hub.values import GetRequest, UpsertRequest
+from amux.launcher.launch import launch
+from amux.launcher.request import LaunchRequest
 from fixtures.hosts import make_host, user_client
 from fixtures.hubs import new_home
 from fixtures.scripted_provider import install_scripted_agent, scripted_registry
-from hub.client import HubClient
-from hub.config import set_setting
-from hub.connection import connection_path, load_connection
-from hub.errors import Unauthenticated
-from hub.local import ensure_running, stop_hub
-from hub.values import GetRequest, UpsertRequest
-from launcher.launch import launch
-from launcher.request import LaunchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from launcher.host import Host
+    from amux.launcher.host import Host
 
 AMUX: Final = str(Path(sys.executable).with_name("amux"))
 WHOLE: Final = ("memory", "identity", "config.toml")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from amux.hub.connection import Connection
+from amux.hub.errors import HomeRefused, HubError
+from amux.hub.secret import redact, sole_credential
+from amux.hub.transport import UnixTransport
 from fixtures.hubs import new_home
-from hub.connection import Connection
-from hub.errors import HomeRefused, HubError
-from hub.secret import redact, sole_credential
-from hub.transport import UnixTransport
 
 if TYPE_CHECKING:
     from fixtures.hubs import HubHome

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.errors import BadRequest, SessionDamaged, SessionNotFound, SessionRunning
-from launcher.reconcile import reconcile
-from launcher.sessions import (
+from amux.launcher.errors import BadRequest, SessionDamaged, SessionNotFound, SessionRunning
+from amux.launcher.reconcile import reconcile
+from amux.launcher.sessions import (
     RECORD_BYTES,
     RecordedEvidence,
     RunProcess,
@@ -25,7 +25,7 @@ from launcher.sessions import (
     State,
     TranscriptMark,
 )
-from providers.sighting import Sighting
+from amux.providers.sighting import Sighting
 
 HEAD = b'{"schema": 1, "id": "abcd", "provider": "p", %b}'
 TEXT = (

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner, Result
 
-from launcher.cli.sessions import command
-from launcher.processes import ProcessKey, alive, start_time
-from launcher.request import LaunchRequest
-from launcher.sessions import (
+from amux.launcher.cli.sessions import command
+from amux.launcher.processes import ProcessKey, alive, start_time
+from amux.launcher.request import LaunchRequest
+from amux.launcher.sessions import (
     RecordedEvidence,
     RunProcess,
     SessionRecord,
@@ -23,9 +23,9 @@ from launcher.sessions import (
     State,
     timestamp,
 )
-from launcher.spawn import ExitStatus
-from launcher.supervisor import Supervisor
-from providers.sighting import Sighting
+from amux.launcher.spawn import ExitStatus
+from amux.launcher.supervisor import Supervisor
+from amux.providers.sighting import Sighting
 from tests.launcher.agents_at_work import COMMAND, DEADLINE, written_pid
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tests.launcher.agents_at_work import eventually
 from tests.launcher.interrupted import ROOT, leftovers
 
 if TYPE_CHECKING:
-    from launcher.host import Host
+    from amux.launcher.host import Host
 
 INTERRUPTED = (
     "supervisor:running:1",

@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SELDOM = (
-    "hub.config",
-    "hub.enrolment",
-    "hub.identity",
-    "hub.local",
-    "hub.values",
+    "amux.hub.config",
+    "amux.hub.enrolment",
+    "amux.hub.identity",
+    "amux.hub.local",
+    "amux.hub.values",
     "httpx",
     "http.client",
     "importlib.metadata",
     "jinja2",
-    "launcher.supervisor",
-    "launcher.websocket",
-    "materializer.identity",
-    "materializer.interpreter",
-    "materializer.onefile",
-    "materializer.trial",
+    "amux.launcher.supervisor",
+    "amux.launcher.websocket",
+    "amux.materializer.identity",
+    "amux.materializer.interpreter",
+    "amux.materializer.onefile",
+    "amux.materializer.trial",
     "pexpect",
     "psutil",
     "ssl",
@@ -45,21 +45,23 @@ def imported(statement: str) -> set[str]:
 
 @pytest.mark.parametrize("provider", ["claude", "codex", "pi"])
 def test_a_launch_imports_nothing_that_only_some_launches_need(provider: str) -> None:
-    modules = imported(f"import launcher.cli.launch, providers.{provider}")
+    modules = imported(f"import amux.launcher.cli.launch, amux.providers.{provider}")
     assert modules.isdisjoint(SELDOM), sorted(modules & set(SELDOM))
 
 
 def test_the_memory_commands_import_nothing_of_the_launcher_but_their_door() -> None:
-    modules = imported("import launcher.command, materializer.agentside.main")
-    ours = {name for name in modules if name.partition(".")[0] in {"hub", "launcher", "providers"}}
-    assert ours == {"launcher", "launcher.command"}
+    modules = imported("import amux.launcher.command, amux.materializer.agentside.main")
+    rooms = ("amux.hub", "amux.launcher", "amux.providers")
+    ours = {name for name in modules if name.startswith(rooms)}
+    assert ours == {"amux.launcher", "amux.launcher.command"}
     assert "click" not in modules
 
 
 @pytest.mark.parametrize("command", ["launch", "sessions", "memory", "hub"])
 def test_ctrl_c_while_modules_load_ends_without_a_word(command: str, tmp_path: Path) -> None:
     """The interrupt comes at the import of the command's own module, whenever that is."""
-    module = {"memory": "materializer.agentside.commands"}.get(command, f"launcher.cli.{command}")
+    seldom = {"memory": "amux.materializer.agentside.commands"}
+    module = seldom.get(command, f"amux.launcher.cli.{command}")
     script = f"""
 import os, signal, sys
 class Interrupts:
@@ -68,7 +70,7 @@ class Interrupts:
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Interrupts())
 sys.argv = ["amux", {command!r}, "list"]
-from launcher.command import main
+from amux.launcher.command import main
 sys.exit(main())
 """
     done = subprocess.run(
@@ -87,7 +89,7 @@ def test_ctrl_c_once_the_command_has_ended_changes_nothing(tmp_path: Path) -> No
 import atexit, signal, sys
 atexit.register(signal.raise_signal, signal.SIGINT)
 sys.argv = ["amux", "sessions", "list"]
-from launcher.command import main
+from amux.launcher.command import main
 sys.exit(main())
 """
     done = subprocess.run(

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher import substituted as substitutions
+from amux.launcher.errors import BadRequest
+from amux.launcher.launch import launch
+from amux.launcher.request import LaunchRequest
+from amux.launcher.substituted import substituted
+from amux.providers.base import Mode
 from fixtures.stages import AMUX
-from launcher import substituted as substitutions
-from launcher.errors import BadRequest
-from launcher.launch import launch
-from launcher.request import LaunchRequest
-from launcher.substituted import substituted
-from providers.base import Mode
 from tests.launcher.agents_at_work import DEADLINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from launcher.host import Host
+    from amux.launcher.host import Host
 
 FOLDER = Path("/runs/1/agent-config/memory")
 

@@ -18,13 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fixtures.scripted_provider import (
-    ScriptedProvider,
-    install_scripted_agent,
-    scripted_registry,
-)
-from launcher import supervisor as supervision
-from launcher.errors import (
+from amux.launcher import supervisor as supervision
+from amux.launcher.errors import (
     AgentNotFound,
     BadRequest,
     ChannelError,
@@ -32,15 +27,20 @@ from launcher.errors import (
     SessionNotFound,
     SessionRunning,
 )
-from launcher.events import EventKind
-from launcher.host import this_host
-from launcher.processes import ProcessKey, alive, find_marked, start_time
-from launcher.request import LaunchRequest
-from launcher.sessions import State
-from launcher.spawn import ExitStatus
-from launcher.supervisor import Session, Supervisor
-from providers.base import Mode
-from providers.errors import ProviderFailed
+from amux.launcher.events import EventKind
+from amux.launcher.host import this_host
+from amux.launcher.processes import ProcessKey, alive, find_marked, start_time
+from amux.launcher.request import LaunchRequest
+from amux.launcher.sessions import State
+from amux.launcher.spawn import ExitStatus
+from amux.launcher.supervisor import Session, Supervisor
+from amux.providers.base import Mode
+from amux.providers.errors import ProviderFailed
+from fixtures.scripted_provider import (
+    ScriptedProvider,
+    install_scripted_agent,
+    scripted_registry,
+)
 from tests.launcher.agents_at_work import (
     COMMAND,
     DEADLINE,
@@ -357,8 +357,8 @@ def test_more_sessions_than_the_limit_of_open_files_had_room_for(
     script = textwrap.dedent(
         """
         import os, resource
-        from launcher.request import LaunchRequest
-        from launcher.supervisor import Supervisor
+        from amux.launcher.request import LaunchRequest
+        from amux.launcher.supervisor import Supervisor
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
         def ask(*arguments):
@@ -389,8 +389,8 @@ def test_more_sessions_than_the_limit_of_open_files_had_room_for(
 KILLED = textwrap.dedent(
     """
     import os, sys, time
-    from launcher.request import LaunchRequest
-    from launcher.supervisor import Supervisor
+    from amux.launcher.request import LaunchRequest
+    from amux.launcher.supervisor import Supervisor
     from tests.launcher.agents_at_work import COMMAND
     supervisor = Supervisor()
     session = supervisor.launch(LaunchRequest(

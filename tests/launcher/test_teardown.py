@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 import psutil
 import pytest
 
-from hub.cgroup import own_folder
-from launcher import cgroup
-from launcher.processes import MARKER, alive, find_marked
-from launcher.proctable import kill_all
-from launcher.sessions import SessionStore, State
-from launcher.spawn import AgentProcess, ExitStatus, SpawnRequest, spawn
-from materializer.values import Identity
+from amux.hub.cgroup import own_folder
+from amux.launcher import cgroup
+from amux.launcher.processes import MARKER, alive, find_marked
+from amux.launcher.proctable import kill_all
+from amux.launcher.sessions import SessionStore, State
+from amux.launcher.spawn import AgentProcess, ExitStatus, SpawnRequest, spawn
+from amux.materializer.values import Identity
 from tests.launcher.agents_at_work import DEADLINE, scripted, written_pid
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ FORKS: Final = (Path(__file__).parents[2] / "fixtures" / "forks.py").read_text(e
 SECONDS: Final = "60"
 """How long what a test leaves lives by itself, should everything else fail."""
 LIMIT: Final = 80
-AMUX: Final = (sys.executable, "-m", "launcher.command")
+AMUX: Final = (sys.executable, "-m", "amux.launcher.command")
 ROOT: Final = Path(__file__).parents[2]
 
 
@@ -169,9 +169,9 @@ def test_an_agent_is_born_into_a_group_of_its_runs_and_the_group_goes_with_it(
 
 WITHOUT_KILL = textwrap.dedent(
     """
-    from launcher import cgroup
+    from amux.launcher import cgroup
     cgroup.make = lambda name: ""
-    from launcher.command import main
+    from amux.launcher.command import main
     raise SystemExit(main())
     """
 )

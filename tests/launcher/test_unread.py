@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from launcher import lines
-from launcher.errors import AgentFailed
-from launcher.supervisor import LaunchRequest, Supervisor
+from amux.launcher import lines
+from amux.launcher.errors import AgentFailed
+from amux.launcher.supervisor import LaunchRequest, Supervisor
 from tests.launcher.agents_at_work import DEADLINE, eventually
 
 if TYPE_CHECKING:

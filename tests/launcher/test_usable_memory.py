@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hub.config import set_setting
-from hub.local import ensure_running, stop_hub
-from launcher.errors import MemoryRequired, SessionDamaged
-from launcher.launch import launch
-from launcher.sessions import SessionStore
+from amux.hub.config import set_setting
+from amux.hub.local import ensure_running, stop_hub
+from amux.launcher.errors import MemoryRequired, SessionDamaged
+from amux.launcher.launch import launch
+from amux.launcher.sessions import SessionStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from launcher.host import Host
-    from launcher.request import LaunchRequest
+    from amux.launcher.host import Host
+    from amux.launcher.request import LaunchRequest
 
 
 def test_a_binding_of_another_policy_is_told_and_refused_where_memory_is_required(

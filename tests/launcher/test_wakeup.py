@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from launcher.foreground import Foreground
-from launcher.spawn import SpawnRequest, Stdio, spawn
+from amux.launcher.foreground import Foreground
+from amux.launcher.spawn import SpawnRequest, Stdio, spawn
 
 DEADLINE = 60
 

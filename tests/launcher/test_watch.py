@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from launcher.errors import ChannelError
-from launcher.watch import Watcher
-from providers.base import VERSION, Confirmed, Evidence
-from providers.claude import ClaudeProvider
+from amux.launcher.errors import ChannelError
+from amux.launcher.watch import Watcher
+from amux.providers.base import VERSION, Confirmed, Evidence
+from amux.providers.claude import ClaudeProvider
 
 if TYPE_CHECKING:
-    from providers.sighting import Sighting
+    from amux.providers.sighting import Sighting
 
 AMUX = [{"name": "amux", "status": "connected"}]
 INIT = {

@@ -9,16 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from launcher.witness import MESSAGES, NEVER_LISTED, NEVER_STARTED, Asked, Witness, open_witness
-from materializer import runs
-from materializer.values import PlannedFile
+from amux.launcher.witness import (
+    MESSAGES,
+    NEVER_LISTED,
+    NEVER_STARTED,
+    Asked,
+    Witness,
+    open_witness,
+)
+from amux.materializer import runs
+from amux.materializer.values import PlannedFile
 from tests.materializer.test_witness import send
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from materializer.values import RunPaths
+    from amux.materializer.values import RunPaths
 
 CLIENT = {"name": "claude-code", "version": "2.1.332"}
 LISTED = {"schema": 1, "event": "tools/list", "client": CLIENT, "tools": ["a", "b"]}

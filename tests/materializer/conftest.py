@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.materializer import identity, trial
 from fixtures import accounts
-from materializer import identity, trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from amux.materializer.trial import Trial
+    from amux.materializer.values import Identity
     from fixtures.accounts import Account
-    from materializer.trial import Trial
-    from materializer.values import Identity
 
 OPEN_PATH = "/usr/local/bin:/usr/bin:/bin"
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from materializer import become as module
+from amux.materializer import become as module
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from amux.materializer.trial import Trial
+    from amux.materializer.values import Identity
     from fixtures.accounts import Account
-    from materializer.trial import Trial
-    from materializer.values import Identity
 
 pytestmark = pytest.mark.root
 

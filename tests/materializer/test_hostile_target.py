@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.materializer import runs
+from amux.materializer.values import PlannedFile
 from fixtures import accounts
-from materializer import runs
-from materializer.values import PlannedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from amux.materializer.trial import Trial
+    from amux.materializer.values import Identity, RunPaths
     from fixtures.accounts import Account
-    from materializer.trial import Trial
-    from materializer.values import Identity, RunPaths
 
 pytestmark = pytest.mark.root
 
@@ -44,7 +44,7 @@ def _paths(root: Path, target: Identity) -> RunPaths:
 def _cut_off(root: Path, target: Identity) -> RunPaths:
     """Return a run whose service was killed."""
     code = (
-        "import os, sys; from pathlib import Path; from materializer import identity, runs\n"
+        "import os, sys; from pathlib import Path; from amux.materializer import identity, runs\n"
         "paths = runs.allocate(Path(sys.argv[1]))\n"
         "runs.apply(paths, (), identity.resolve(sys.argv[2]))\n"
         "print(paths.run, flush=True); os.kill(os.getpid(), 9)"
@@ -223,7 +223,7 @@ def test_a_run_that_is_built_over_one_that_was_cut_off_empties_no_folder_of_othe
 def test_the_accounts_removal_does_not_make_its_run_the_services_to_empty(
     place: Path, root: Path, bob: Account
 ) -> None:
-    from materializer import identity, trial  # noqa: PLC0415  # named like the fixtures
+    from amux.materializer import identity, trial  # noqa: PLC0415  # named like the fixtures
 
     with accounts.account() as gone:
         target = identity.resolve(gone.name)
@@ -355,7 +355,7 @@ def test_a_target_that_knows_a_path_beforehand_cannot_take_it_or_disturb_its_bui
 
 
 def test_two_targets_reach_nothing_of_each_other(root: Path, target: Identity) -> None:
-    from materializer import identity, trial  # noqa: PLC0415  # named like the fixtures
+    from amux.materializer import identity, trial  # noqa: PLC0415  # named like the fixtures
 
     with accounts.account() as other:
         other_target = identity.resolve(other.name)

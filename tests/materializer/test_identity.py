@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.materializer import identity
+from amux.materializer.errors import IdentityRefused
 from fixtures import accounts
-from materializer import identity
-from materializer.errors import IdentityRefused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +90,7 @@ def test_groups_that_lead_to_root_are_remarked() -> None:
 def test_without_the_capabilities_nothing_is_even_looked_up() -> None:
     code = (
         "import ctypes\n"
-        "from materializer import become, errors, identity\n"
+        "from amux.materializer import become, errors, identity\n"
         "header = become._CapHeader(become.CAPABILITY_VERSION_3, 0)\n"
         "data = (become._CapData * 2)()\n"
         "data[0].permitted = data[0].effective = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 5 | 1 << 7\n"

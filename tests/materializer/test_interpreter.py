@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from materializer import interpreter, onefile, trial
-from materializer.errors import InterpreterNotFound, RootUnsafe
+from amux.materializer import interpreter, onefile, trial
+from amux.materializer.errors import InterpreterNotFound, RootUnsafe
 
 if TYPE_CHECKING:
+    from amux.materializer.values import Identity
     from fixtures.accounts import Account
-    from materializer.values import Identity
 
 OPEN_PATH = "/usr/local/bin:/usr/bin:/bin"
 CLI = onefile.build()

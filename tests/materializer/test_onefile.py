@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from materializer.onefile import build
+from amux.materializer.onefile import build
 
 SYSTEM = "/usr/bin/python3"
 AGENTSIDE = Path(__file__).parents[2] / "materializer" / "agentside"
@@ -24,7 +24,11 @@ def _file(tmp_path: Path) -> Path:
 
 
 def test_the_same_sources_give_the_same_bytes_in_every_process() -> None:
-    script = "import sys; from materializer.onefile import build; sys.stdout.buffer.write(build())"
+    script = """
+import sys
+from amux.materializer.onefile import build
+sys.stdout.buffer.write(build())
+"""
     for seed in ("1", "2"):
         other = subprocess.run(
             [sys.executable, "-c", script],
@@ -53,7 +57,7 @@ def test_an_interpreter_that_a_first_line_cannot_name_is_refused(interpreter: st
 
 
 def test_every_packed_module_is_python_3_9_on_its_standard_library_alone() -> None:
-    ours = "materializer.agentside"
+    ours = "amux.materializer.agentside"
     files = sorted(AGENTSIDE.glob("*.py"))
     assert len(files) > 5
     for file in files:

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from materializer import provision
-from materializer.errors import NotProvided
-from materializer.ownfile import NotPlain, own_file
-from materializer.provision import Copy
+from amux.materializer import provision
+from amux.materializer.errors import NotProvided
+from amux.materializer.ownfile import NotPlain, own_file
+from amux.materializer.provision import Copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from amux.materializer.trial import Trial
+    from amux.materializer.values import Identity
     from fixtures.accounts import Account
-    from materializer.trial import Trial
-    from materializer.values import Identity
 
 pytestmark = pytest.mark.root
 

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from materializer import runs, trial
-from materializer.errors import NotPlaced, RootUnsafe, RunInUse
-from materializer.values import PlannedFile
+from amux.materializer import runs, trial
+from amux.materializer.errors import NotPlaced, RootUnsafe, RunInUse
+from amux.materializer.values import PlannedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from amux.materializer.trial import Trial
+    from amux.materializer.values import Identity
     from fixtures.accounts import Account
-    from materializer.trial import Trial
-    from materializer.values import Identity
 
 CLI = PlannedFile(name="amux", content=b"#!/bin/sh\necho ran\n", executable=True)
 CONNECTION = PlannedFile(name="connection.json", content=b"{}")
@@ -240,7 +240,7 @@ def test_what_a_killed_process_left_is_swept_or_built_over(tmp_path: Path) -> No
 
 def _apply_elsewhere(root: Path) -> tuple[Path, subprocess.Popen[str]]:
     code = (
-        "import sys; from pathlib import Path; from materializer import runs; "
+        "import sys; from pathlib import Path; from amux.materializer import runs; "
         "paths = runs.allocate(Path(sys.argv[1])); runs.apply(paths, (), None); "
         "print(paths.run, flush=True); sys.stdin.read()"
     )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from materializer import tenancy
-from materializer.errors import MaterializeError, UidTaken
-from materializer.values import Identity
+from amux.materializer import tenancy
+from amux.materializer.errors import MaterializeError, UidTaken
+from amux.materializer.values import Identity
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from materializer import runs, trial, witness
-from materializer.agentside.transport import UnixAddress
-from materializer.errors import NotPlaced
-from materializer.values import PlannedFile
+from amux.materializer import runs, trial, witness
+from amux.materializer.agentside.transport import UnixAddress
+from amux.materializer.errors import NotPlaced
+from amux.materializer.values import PlannedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from amux.materializer.trial import Trial
+    from amux.materializer.values import Identity, RunPaths
     from fixtures.accounts import Account
-    from materializer.trial import Trial
-    from materializer.values import Identity, RunPaths
 
 FILE = PlannedFile(name="connection.json", content=b"{}")
 SEND = (
@@ -128,7 +128,7 @@ def test_descriptors_that_are_sent_along_and_what_is_too_long_are_dropped(tmp_pa
 def test_only_the_target_and_root_can_send_and_the_kernel_says_who_it_was(
     root: Path, target: Identity, bob: Account, target_python: str
 ) -> None:
-    from materializer.identity import resolve  # noqa: PLC0415  # as root only
+    from amux.materializer.identity import resolve  # noqa: PLC0415  # as root only
 
     paths = placed(root, target)
     command = (target_python, "-I", "-c", SEND, str(paths.witness))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amux.providers.base import Mode
 from fixtures.matrix.cells import Cell, Seen, Sent
 from fixtures.matrix.plan import Choice, groups
 from fixtures.matrix.releases import listed
 from fixtures.matrix.results import Result, Results
 from fixtures.matrix.table import render
-from providers.base import Mode
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,18 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.requests import (
-    CONFIG,
-    FRESH,
-    PROTOCOL,
-    ScriptedChannel,
-    content,
-    grant,
-    option,
-    planned,
-    request,
-)
-from providers.base import (
+from amux.providers.base import (
     AgentRequest,
     Confirmed,
     Facts,
@@ -33,15 +22,26 @@ from providers.base import (
     Preflight,
     Trace,
 )
-from providers.claude import ClaudeProvider
-from providers.claude import arguments as argv
-from providers.claude.conversation import UNNAMED
-from providers.errors import (
+from amux.providers.claude import ClaudeProvider
+from amux.providers.claude import arguments as argv
+from amux.providers.claude.conversation import UNNAMED
+from amux.providers.errors import (
     BadArguments,
     NotConfirmed,
     ToolsNotLoaded,
     UnknownVersion,
     UnsupportedVersion,
+)
+from fixtures.requests import (
+    CONFIG,
+    FRESH,
+    PROTOCOL,
+    ScriptedChannel,
+    content,
+    grant,
+    option,
+    planned,
+    request,
 )
 
 CLAUDE = ClaudeProvider()

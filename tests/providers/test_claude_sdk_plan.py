@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amux.launcher.sidecar.options import Options
+from amux.providers.base import Facts, Framing, Mode, NativeResume
+from amux.providers.claude_sdk import ClaudeSdkProvider
+from amux.providers.errors import BadArguments, UnsupportedMode
 from fixtures.requests import CONFIG, FRESH, PROTOCOL, content, grant, planned, request
-from launcher.sidecar.options import Options
-from providers.base import Facts, Framing, Mode, NativeResume
-from providers.claude_sdk import ClaudeSdkProvider
-from providers.errors import BadArguments, UnsupportedMode
 
 if TYPE_CHECKING:
-    from providers.base import LaunchPlan
+    from amux.providers.base import LaunchPlan
 
 SDK = ClaudeSdkProvider()
 
 
 def options(plan: LaunchPlan) -> Options:
-    assert plan.argv[:4] == ("/opt/python", "-P", "-m", "launcher.sidecar")
+    assert plan.argv[:4] == ("/opt/python", "-P", "-m", "amux.launcher.sidecar")
     assert plan.argv[4] == f"{CONFIG}/sidecar.json"
     return Options.read(content(plan, "sidecar.json").decode())
 

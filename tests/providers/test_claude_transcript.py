@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amux.providers.claude import ClaudeProvider
+from amux.providers.sighting import TranscriptPart
 from fixtures.requests import PROTOCOL, request
-from providers.claude import ClaudeProvider
-from providers.sighting import TranscriptPart
 
 if TYPE_CHECKING:
-    from providers.sighting import Sighting
+    from amux.providers.sighting import Sighting
 
 CLAUDE = ClaudeProvider()
 TEXT = f"be brief\n\n{PROTOCOL}"

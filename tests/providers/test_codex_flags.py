@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from providers.base import (
+from amux.providers.base import (
     AgentRequest,
     Confirmed,
     Facts,
@@ -22,9 +22,9 @@ from providers.base import (
     Preflight,
     Tools,
 )
-from providers.codex import CodexProvider, flags, threads
-from providers.codex.arguments import read
-from providers.errors import BadArguments, UnknownVersion, UnsupportedVersion
+from amux.providers.codex import CodexProvider, flags, threads
+from amux.providers.codex.arguments import read
+from amux.providers.errors import BadArguments, UnknownVersion, UnsupportedVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from providers.base import (
+from amux.providers.base import (
     AgentRequest,
     Confirmed,
     Evidence,
@@ -18,13 +18,19 @@ from providers.base import (
     NativeResume,
     Tools,
 )
-from providers.codex import CodexProvider, flags, threads
-from providers.errors import BadArguments, NotConfirmed, RequestRefused, Silence, UnsupportedVersion
+from amux.providers.codex import CodexProvider, flags, threads
+from amux.providers.errors import (
+    BadArguments,
+    NotConfirmed,
+    RequestRefused,
+    Silence,
+    UnsupportedVersion,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from providers.base import JsonObject
+    from amux.providers.base import JsonObject
 
 CODEX = CodexProvider()
 HOME = "/home/ann/.codex"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from providers.base import AgentRequest, Mode
-from providers.codex import CodexProvider
-from providers.sighting import Sighting, TranscriptPart
+from amux.providers.base import AgentRequest, Mode
+from amux.providers.codex import CodexProvider
+from amux.providers.sighting import Sighting, TranscriptPart
 
 CODEX = CodexProvider()
 PROTOCOL = "# Memory (amux)\n\nUse it.\n"

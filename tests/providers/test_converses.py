@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from providers.claude import ClaudeProvider
-from providers.codex import CodexProvider
-from providers.generic import GenericProvider
-from providers.pi import PiProvider
+from amux.providers.claude import ClaudeProvider
+from amux.providers.codex import CodexProvider
+from amux.providers.generic import GenericProvider
+from amux.providers.pi import PiProvider
 
 if TYPE_CHECKING:
-    from providers.base import Provider
+    from amux.providers.base import Provider
 
 AGENTS: dict[str, Provider] = {
     one.name: one for one in (ClaudeProvider(), CodexProvider(), PiProvider(), GenericProvider())

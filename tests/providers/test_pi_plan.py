@@ -8,6 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amux.providers.base import (
+    AgentRequest,
+    Facts,
+    Framing,
+    Grant,
+    LaunchPlan,
+    Mode,
+    NativeResume,
+    Tools,
+)
+from amux.providers.errors import BadArguments, RequestRefused, UnknownVersion, UnsupportedVersion
+from amux.providers.pi import PiProvider
+from amux.providers.pi import arguments as argv
+from amux.providers.pi.append import SEGMENT_BYTES
 from fixtures.requests import (
     CONFIG,
     FRESH,
@@ -18,20 +32,6 @@ from fixtures.requests import (
 )
 from fixtures.requests import grant as any_grant
 from fixtures.requests import request as any_request
-from providers.base import (
-    AgentRequest,
-    Facts,
-    Framing,
-    Grant,
-    LaunchPlan,
-    Mode,
-    NativeResume,
-    Tools,
-)
-from providers.errors import BadArguments, RequestRefused, UnknownVersion, UnsupportedVersion
-from providers.pi import PiProvider
-from providers.pi import arguments as argv
-from providers.pi.append import SEGMENT_BYTES
 
 PI = PiProvider()
 PROJECT = "/home/ann/project/.pi/APPEND_SYSTEM.md"

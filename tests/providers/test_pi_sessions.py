@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amux.providers.base import Facts, Mode, NativeResume
+from amux.providers.pi import PiProvider
+from amux.providers.sighting import Sighting, TranscriptPart
 from fixtures.requests import FRESH, PROTOCOL, request
-from providers.base import Facts, Mode, NativeResume
-from providers.pi import PiProvider
-from providers.sighting import Sighting, TranscriptPart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from providers.base import AgentRequest
+    from amux.providers.base import AgentRequest
 
 PI = PiProvider()
 AGENT = "/home/ann/.pi/agent"

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from amux.providers.base import Facts, Mode, Tools
+from amux.providers.claude import ClaudeProvider
+from amux.providers.codex import version as codex
+from amux.providers.errors import UnsupportedVersion
+from amux.providers.pi import PiProvider
+from amux.providers.release import SOURCE
 from fixtures.requests import grant, request
-from providers.base import Facts, Mode, Tools
-from providers.claude import ClaudeProvider
-from providers.codex import version as codex
-from providers.errors import UnsupportedVersion
-from providers.pi import PiProvider
-from providers.release import SOURCE
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hub.guard.keys import (
+from amux.hub.guard.keys import (
     chat,
     cloud,
     code,
@@ -13,7 +13,7 @@ from hub.guard.keys import (
     payment,
     prefixes,
 )
-from hub.guard.rules import Rule
+from amux.hub.guard.rules import Rule
 
 SECRETS: Final[tuple[Rule, ...]] = (
     *cloud.RULES,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from hub.guard.randomness import is_drawn, stands_for_a_key
-from hub.guard.rules import RUN_LEAST, Rule
+from amux.hub.guard.randomness import is_drawn, stands_for_a_key
+from amux.hub.guard.rules import RUN_LEAST, Rule
 
 # What comes before "key" where a key is no secret.
 _OPEN: Final = re.compile(

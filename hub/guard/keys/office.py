@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hub.guard.rules import Rule, secret
+from amux.hub.guard.rules import Rule, secret
 
 RULES: Final[tuple[Rule, ...]] = (
     secret(

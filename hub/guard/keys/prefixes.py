@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from hub.guard.rules import Rule, secret
+from amux.hub.guard.rules import Rule, secret
 
 _SOURCE: Final = "the issuer's documentation; public lists of secret scanners"
 # Rule, prefixes, characters of the body, how many at least.
