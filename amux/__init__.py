@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Final
 
+    from amux.errors import AmuxError
     from amux.launcher.host import Host, this_host
     from amux.launcher.report import LaunchReport
     from amux.launcher.request import LaunchRequest, Provision
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from amux.providers.base import Mode
 
 _HOMES: Final = {
+    "AmuxError": "amux.errors",
     "Event": "amux.launcher.supervisor",
     "EventKind": "amux.launcher.supervisor",
     "Host": "amux.launcher.host",
@@ -31,6 +33,7 @@ _HOMES: Final = {
 }
 
 __all__ = [
+    "AmuxError",
     "Event",
     "EventKind",
     "Host",

@@ -29,12 +29,13 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+from amux.errors import AmuxError
 from amux.hub.secret import redact
 
 JsonField = str | int | bool | None
 
 
-class HubError(Exception):
+class HubError(AmuxError):
     """Refuse a call, with a stable `code`, an HTTP `status` and further JSON `fields`.
 
     The message never holds a credential's secret.
@@ -122,12 +123,14 @@ class Unavailable(HubError):
     """The Hub cannot be reached, or is stopping."""
 
     code, status = "unavailable", 503
+    retryable = True
 
 
 class StorageFailed(HubError):
     """The file system refused a step of a write; the old document stands."""
 
     code, status = "storage_failed", 507
+    retryable = True
 
 
 class LocalRefusal(HubError):
@@ -164,6 +167,7 @@ class NotStarted(LocalRefusal):
     """The Hub did not start or stop within its time."""
 
     code = "not_started"
+    retryable = True
 
 
 WIRE_ERRORS: Final[tuple[type[HubError], ...]] = (

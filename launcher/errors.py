@@ -22,11 +22,13 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, ClassVar
 
+from amux.errors import AmuxError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class LaunchError(Exception):
+class LaunchError(AmuxError):
     """amux could not do what was asked."""
 
     code: ClassVar[str] = "launch_failed"
@@ -58,6 +60,7 @@ class DeadlinePassed(ChannelError):
     """Nothing came, or nothing was taken, before a deadline; the agent may still be at work."""
 
     code = "deadline_passed"
+    retryable = True
 
 
 class MemoryNotIsolated(LaunchError):
@@ -100,12 +103,14 @@ class SessionRunning(LaunchError):
     """The session has a live run already."""
 
     code = "session_running"
+    retryable = True
 
 
 class HostFailed(LaunchError):
     """The machine refused something: a disk is full or read-only, descriptors are used up."""
 
     code = "host_failed"
+    retryable = True
 
 
 @contextlib.contextmanager

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from amux.hub.errors import HubError
-from amux.launcher.errors import LaunchError
-from amux.materializer.errors import MaterializeError
-from amux.providers.errors import ProviderError, ProviderFailed
+from amux.errors import AmuxError
+from amux.providers.errors import ProviderFailed
 from amux.providers.registry import GROUP
 
 if TYPE_CHECKING:
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
 Parameters = ParamSpec("Parameters")
 Answer = TypeVar("Answer")
 
-DOCUMENTED: Final = (LaunchError, ProviderError, MaterializeError, HubError)
 """What a provider may raise, itself or by the channel that it was handed."""
 
 
@@ -34,7 +31,7 @@ def held(
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Answer:
         try:
             answer = method(*args, **kwargs)
-        except DOCUMENTED:
+        except AmuxError:
             raise
         except Exception as error:  # the outermost frame of foreign code, which may raise anything
             raise _failed(method, f"{type(error).__name__}: {error}") from error

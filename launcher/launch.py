@@ -112,7 +112,7 @@ def launch(
 ) -> Run:
     """Start, or resume, an agent and return its run, with the report of what was established.
 
-    Raises LaunchError, ProviderError, MaterializeError or HubError. Nothing of a failed launch is
+    Raises `AmuxError`. Nothing of a failed launch is
     left but its session record, in the state `failed`, with the reason. `began` hears the session's
     id as soon as this run has it: a failure before that leaves every session as it was. `stands`
     hears the process once nothing of the launch can fail: from then on whoever gives it up has to

@@ -202,7 +202,7 @@ class Supervisor:
         self.reconciled: tuple[Reconciled, ...] = recover(self._host)
 
     def launch(self, request: LaunchRequest) -> Session:
-        """Start an agent; raise LaunchError, ProviderError, MaterializeError or HubError."""
+        """Start an agent; raise `AmuxError`."""
         if self._closed:
             raise BadRequest(CLOSED)
         begun: list[str] = []

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from amux.errors import AmuxError
 
-class MaterializeError(Exception):
+
+class MaterializeError(AmuxError):
     """Something could not be put where another user can use it."""
 
     code: ClassVar[str] = "materialize_failed"
@@ -32,6 +34,7 @@ class RunInUse(MaterializeError):
     """Another process holds this run."""
 
     code = "run_in_use"
+    retryable = True
 
 
 class NotPlaced(MaterializeError):

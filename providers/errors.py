@@ -17,8 +17,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from amux.errors import AmuxError
 
-class ProviderError(Exception):
+
+class ProviderError(AmuxError):
     """Say what was found and what to do; `code` is stable."""
 
     code: ClassVar[str] = "provider"
@@ -68,6 +70,7 @@ class Silence(ProviderError):
     """The agent sent no message within the deadline; channels raise it."""
 
     code = "silence"
+    retryable = True
 
 
 class RequestRefused(ProviderError):

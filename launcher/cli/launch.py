@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from amux.hub.errors import HubError
+from amux.errors import AmuxError
 from amux.hub.secret import redact
-from amux.launcher.errors import LaunchError
 from amux.launcher.foreground import Foreground
 from amux.launcher.host import this_host
 from amux.launcher.launch import launch
@@ -25,9 +24,7 @@ from amux.launcher.relay import window_size
 from amux.launcher.request import LaunchRequest, Provision
 from amux.launcher.resumed import AT_ONCE, ended_at_once
 from amux.launcher.sessions import SessionStore
-from amux.materializer.errors import MaterializeError
 from amux.providers.base import Mode
-from amux.providers.errors import ProviderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -271,7 +268,7 @@ def _foreground(request: LaunchRequest, *, as_json: bool) -> None:
                 status = place.serve(run.process, run.driving)
                 if status.code and time.monotonic() - begun < AT_ONCE:
                     _explain(run, request.session, host)
-    except (LaunchError, ProviderError, MaterializeError, HubError) as error:
+    except AmuxError as error:
         _refuse(error, as_json=as_json)
         sys.exit(FAILED)
     except KeyboardInterrupt:

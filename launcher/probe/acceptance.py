@@ -11,11 +11,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from amux.errors import AmuxError
 from amux.hub.client import HubClient
 from amux.hub.connection import connection_path
-from amux.hub.errors import HubError
 from amux.hub.values import GetRequest
-from amux.launcher.errors import ChannelError, LaunchError
+from amux.launcher.errors import ChannelError
 from amux.launcher.launch import launch
 from amux.launcher.probe.findings import Finding, ProbeReport
 from amux.launcher.probe.prober import DOCUMENT, PROMPT, step_of
@@ -24,9 +24,7 @@ from amux.launcher.probe.screen import attend
 from amux.launcher.probe.subagents import KINDS, Told, is_child
 from amux.launcher.probe.talk import take_turn
 from amux.launcher.sessions import SessionStore
-from amux.materializer.errors import MaterializeError
 from amux.providers.base import Mode
-from amux.providers.errors import ProviderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +85,7 @@ def probe_turns(name: str, executable: Path | None) -> ProbeReport:
         sight = _Sight(stage)
         try:
             report = _carry_out(sight)
-        except (LaunchError, ProviderError, MaterializeError, HubError) as error:
+        except AmuxError as error:
             sight.add("launch", f"{error.code}: {error}", "amux", passed=False)
     return ProbeReport(
         provider=name,

@@ -12,15 +12,12 @@ import hashlib
 import sqlite3
 from typing import TYPE_CHECKING, Final
 
-from amux.hub.errors import HubError
-from amux.launcher.errors import LaunchError
+from amux.errors import AmuxError
 from amux.launcher.launch import launch
 from amux.launcher.probe.findings import Finding, ProbeReport
 from amux.launcher.probe.scene import USERS, Scene, scene
 from amux.launcher.sessions import SessionStore
-from amux.materializer.errors import MaterializeError
 from amux.providers.codex import SHOWN
-from amux.providers.errors import ProviderError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +39,7 @@ def probe_codex(executable: Path | None) -> ProbeReport:
         sessions = SessionStore(stage.host.home)
         try:
             findings += _look(stage, sessions)
-        except (LaunchError, ProviderError, MaterializeError, HubError) as error:
+        except AmuxError as error:
             said = f"{error.code}: {error}"
             findings.append(_finding("bound launch", said, "amux", passed=False))
         records = sessions.list().records
