@@ -12,6 +12,7 @@ from amux.providers.codex import (
     features,
     flags,
     hooks,
+    roles,
     subagents,
     threads,
     tools,
@@ -288,4 +289,5 @@ def settle_opened(
     if thread.get("ephemeral") or thread.get("parentThreadId"):
         return Confirmed(native_id=native_id)
     evidence = disable_memory_mode(channel, request, native_id)
-    return Confirmed(evidence=(evidence,), native_id=native_id)
+    warnings = roles.unread(request.version, result.get("cwd"), request.cwd)
+    return Confirmed(evidence=(evidence,), native_id=native_id, warnings=warnings)

@@ -56,6 +56,18 @@ def check(facts: Facts, version: str) -> None:
             )
 
 
+def unread(version: str, cwd: object, launched_in: str) -> tuple[str, ...]:
+    """Warn of a thread in a folder whose roles nobody looked at, where one could bring memory."""
+    if number(version) >= HOLDS_ROLES or not isinstance(cwd, str) or cwd == launched_in:
+        return ()
+    sentence = (
+        f"the agent roles of {cwd} were not looked at: one that sets features.{ALIAS} gives its "
+        f"sub-agents native memory in Codex {version}; launch there, or install Codex 0.149.0 or "
+        "newer"
+    )
+    return (sentence,)
+
+
 def _roles(facts: Facts) -> Iterator[tuple[PurePosixPath, str, dict[str, Any]]]:
     """Yield path, name and content of each role file; Codex skips what is no TOML too."""
     for pattern, content in sorted(facts.files.items()):

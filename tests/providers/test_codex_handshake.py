@@ -535,6 +535,21 @@ def test_a_supervisors_further_threads_are_opened_under_the_same_controls() -> N
     assert threads.bound("turn/start", turn, "FROZEN") is turn
 
 
+@pytest.mark.parametrize(
+    ("version", "cwd", "warned"),
+    [("0.142.0", "/there", True), ("0.142.0", "/w", False), ("0.149.0", "/there", False)],
+)
+def test_a_thread_in_a_folder_whose_roles_nobody_looked_at_is_warned_of(
+    version: str, cwd: str, *, warned: bool
+) -> None:
+    result: JsonObject = {"thread": {"id": "t9"}, "cwd": cwd}
+    opened = CODEX.opened(channel(), "thread/start", result, request(version=version))
+    assert opened is not None
+    assert [f"the agent roles of {cwd} were not looked at" in one for one in opened.warnings] == (
+        [True] if warned else []
+    )
+
+
 def test_a_version_before_memory_mode_tells_no_home_and_starts_without_memory_all_the_same() -> (
     None
 ):
