@@ -141,9 +141,8 @@ def initial(message: JsonObject) -> tuple[Evidence | Sighting, ...]:
     count = Evidence(control="memory tools offered", observed=str(len(mine)), source="init tools")
     said = message.get(SAID)
     known = (Evidence(control=VERSION, observed=str(said), source=f"init {SAID}"),) if said else ()
-    found = (absent, server, count, *known)
     if mine or server.observed == PENDING:
-        return found
+        return (absent, server, count, *known)
     none = Sighting(
         control=MEMORY_TOOLS,
         observed="none offered",
@@ -151,7 +150,9 @@ def initial(message: JsonObject) -> tuple[Evidence | Sighting, ...]:
         contradicts="Claude offers none of the memory tools in this conversation: its server "
         f"{SERVER} is {server.observed}",
     )
-    return (*found, none)
+    # A server that is connected and offers nothing is not what a reader takes the word for.
+    servers = () if server.observed == CONNECTED else (server,)
+    return (absent, *servers, count, *known, none)
 
 
 def _response(message: JsonObject, request_id: str) -> JsonObject | None:

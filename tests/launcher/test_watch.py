@@ -47,7 +47,8 @@ def test_evidence_is_told_once_and_a_contradiction_once() -> None:
 def test_a_conversation_without_a_memory_tool_is_noticed_once_and_goes_on() -> None:
     noticed: list[tuple[Sighting, ...]] = []
     refused: list[str] = []
-    watcher = Watcher(ClaudeProvider(), (), lambda _: None, refused.append, noticed.append)
+    told: list[Confirmed] = []
+    watcher = Watcher(ClaudeProvider(), (), told.append, refused.append, noticed.append)
     pending = [{"name": "amux", "status": "pending"}]
     watcher({**INIT, "tools": [], "mcp_servers": pending})
     assert noticed == []
@@ -57,6 +58,9 @@ def test_a_conversation_without_a_memory_tool_is_noticed_once_and_goes_on() -> N
     assert (none.control, none.observed) == ("memory tools", "none offered")
     assert "none of the memory tools in this conversation" in none.contradicts
     assert refused == []
+    said = {one.observed for evidence in told for one in evidence.evidence}
+    assert "0" in said
+    assert "connected" not in said
 
 
 def test_an_agent_that_says_it_is_another_version_than_was_launched_is_refused() -> None:
