@@ -70,10 +70,10 @@ def test_it_is_asked_once_after_the_first_turn_and_says_after_which() -> None:
     agent = Agent()
     agent.turn()
     assert agent.asked()["request"] == {"subtype": "get_context_usage"}
-    seen = agent.answers(("Project", "/work/CLAUDE.md"), ("User", "/home/ann/.claude/CLAUDE.md"))
+    seen = agent.answers(("Project", "/srv/CLAUDE.md"), ("User", "/home/ann/.claude/CLAUDE.md"))
     assert {name: one.observed for name, one in seen.items()} == {
         "native memory": "absent",
-        "instruction files": "Project /work/CLAUDE.md, User /home/ann/.claude/CLAUDE.md",
+        "instruction files": "Project /srv/CLAUDE.md, User /home/ann/.claude/CLAUDE.md",
         "memory tools": "5 offered",
     }
     assert {one.turn for one in seen.values()} == {1}
