@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from fixtures.hosts import running_host
 from tests.launcher.agents_at_work import eventually
-from tests.launcher.interrupted import ROOT, leftovers
+from tests.launcher.interrupted import interrupt, leftovers
 
 if TYPE_CHECKING:
     from amux.launcher.host import Host
@@ -37,7 +36,7 @@ def main() -> int:
     """Try the points, print what failed, and say how many held."""
     every = int(sys.argv[1]) if len(sys.argv) > 1 else EVERY
     with tempfile.TemporaryDirectory() as folder, running_host(Path(folder)) as host:
-        whole = interrupted(host, WAYS[0], 0)
+        whole = interrupt(host, WAYS[0], "0")
         count = int(whole.stdout.split()[0])
         tries = list(zip(itertools.cycle(WAYS), range(1, count + 1, every), strict=False))
         # One after the other: each looks at what is left of all that this home ran.
@@ -48,7 +47,7 @@ def main() -> int:
 
 def held(host: Host, way: str, point: int) -> bool:
     """Interrupt once; say whether all ended, and print it where not."""
-    done = interrupted(host, way, point)
+    done = interrupt(host, way, str(point))
     folder = host.home.parent
     eventually(lambda: not leftovers(folder))
     left = leftovers(folder)
@@ -56,19 +55,6 @@ def held(host: Host, way: str, point: int) -> bool:
     if not fine:
         print(f"{way} at point {point}: {done.returncode} {left}\n{done.stdout}{done.stderr}")
     return fine
-
-
-def interrupted(host: Host, way: str, point: int) -> subprocess.CompletedProcess[str]:
-    """Work once, with a signal at that point."""
-    return subprocess.run(
-        (sys.executable, "-m", "tests.launcher.interrupted", host.home.parent, way, str(point)),
-        cwd=ROOT,
-        env={**host.environ, "AMUX_RUNS": str(host.runs)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from amux.launcher.probe.talk import take_turn
 from amux.launcher.protocol import render
 from amux.launcher.request import LaunchRequest
 from amux.providers.errors import BadArguments, ToolsNotLoaded
-from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import managed_by, occurrences, staged
 
@@ -42,12 +41,6 @@ TOOLS = [
     f"mcp__amux__amux_{name}"
     for name in ("memory_forget", "memory_get", "memory_search", "memory_upsert", "result_continue")
 ]
-
-
-@pytest.fixture(scope="module")
-def shared_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    with running_host(tmp_path_factory.mktemp("runtime")) as made:
-        yield made
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from amux.launcher.protocol import render
 from amux.launcher.sessions import SessionStore
 from amux.materializer.agentside.tools import LATEST
 from fixtures.claude_home import settled
-from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import AMUX, managed_by, occurrences, staged
 from fixtures.terminal import terminal
@@ -37,12 +36,6 @@ SECTION = "persistent file-based memory"
 def answering(turn: Turn) -> Answer:
     """Answer each prompt with a word of its own."""
     return Say(f"ANSWER-{len(turn.user)}")
-
-
-@pytest.fixture(scope="module")
-def shared_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    with running_host(tmp_path_factory.mktemp("runtime")) as made:
-        yield made
 
 
 @pytest.fixture

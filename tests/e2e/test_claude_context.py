@@ -19,7 +19,6 @@ from amux.launcher.sessions import SessionStore, State
 from amux.launcher.spawn import SpawnRequest, spawn
 from amux.providers.claude import ClaudeProvider
 from amux.providers.sighting import Sighting
-from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import SECONDS, staged
 
@@ -36,12 +35,6 @@ pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERS
 
 SOURCE: Final = "get_context_usage"
 ON: Final = {"env": {"CLAUDE_CODE_DISABLE_AUTO_MEMORY": "0"}}
-
-
-@pytest.fixture(scope="module")
-def shared_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    with running_host(tmp_path_factory.mktemp("runtime")) as made:
-        yield made
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from amux.launcher.protocol import render
 from amux.launcher.request import LaunchRequest
 from amux.launcher.sessions import SessionStore
 from amux.providers.base import Mode
-from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import AMUX, occurrences, staged
 
@@ -37,12 +36,6 @@ REFUSED: Final[dict[str, dict[str, Any]]] = {
     "agent": {"subtype": "apply_flag_settings", "settings": {"agent": "reader"}},
 }
 READER: Final = "---\nname: reader\ndescription: reads\ntools: Read\n---\nYou read.\n"
-
-
-@pytest.fixture(scope="module")
-def shared_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    with running_host(tmp_path_factory.mktemp("runtime")) as made:
-        yield made
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from amux.launcher.errors import MemoryRequired
 from amux.launcher.protocol import render
 from amux.launcher.sessions import SessionStore
 from fixtures.claude_home import ready, settled
-from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import AMUX, occurrences, staged
 from fixtures.terminal import terminal
@@ -29,12 +28,6 @@ pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERS
 
 PROTOCOL: Final = render("mcp").text
 SENTINEL: Final = "ANN-LIKES-TEA"
-
-
-@pytest.fixture(scope="module")
-def shared_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    with running_host(tmp_path_factory.mktemp("runtime")) as made:
-        yield made
 
 
 @pytest.fixture

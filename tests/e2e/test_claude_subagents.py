@@ -12,7 +12,6 @@ from amux.launcher.probe.model import Call, Say
 from amux.launcher.protocol import render
 from amux.launcher.sessions import SessionStore
 from fixtures.claude_home import ready, settled
-from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import AMUX, managed_by, occurrences, staged
 from fixtures.terminal import terminal
@@ -44,12 +43,6 @@ def delegating(turn: Turn) -> Answer:
         "subagent_type": "general-purpose",
     }
     return Call(agent, call | ({"name": "mate"} if "a team" in said else {}))
-
-
-@pytest.fixture(scope="module")
-def shared_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    with running_host(tmp_path_factory.mktemp("runtime")) as made:
-        yield made
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import managed_by, staged
 
@@ -30,12 +29,6 @@ NONE: Final[dict[str, tuple[tuple[str, ...], dict[str, Any]]]] = {
     "agent": (("--agent", "reader"), {}),
     "argument": (("--disallowedTools=mcp__amux",), {}),
 }
-
-
-@pytest.fixture(scope="module")
-def shared_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    with running_host(tmp_path_factory.mktemp("runtime")) as made:
-        yield made
 
 
 @pytest.fixture

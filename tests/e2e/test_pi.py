@@ -10,7 +10,6 @@ import pytest
 
 from amux.launcher.probe.model import Call, Say
 from amux.launcher.protocol import render
-from fixtures.hosts import running_host
 from fixtures.pinned import PI_VERSIONS
 from fixtures.stages import occurrences, staged
 
@@ -27,12 +26,6 @@ pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", PI_VERSIONS
 PROTOCOL = render("cli").text
 OWN = "Answer in verse."
 MERGED = f"{OWN}\n\n{PROTOCOL}"
-
-
-@pytest.fixture(scope="module")
-def shared_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    with running_host(tmp_path_factory.mktemp("runtime")) as made:
-        yield made
 
 
 @pytest.fixture

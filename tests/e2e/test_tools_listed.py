@@ -9,12 +9,10 @@ import pytest
 
 from amux.launcher.sessions import SessionStore
 from amux.launcher.witness import NEVER_STARTED
-from fixtures.hosts import running_host
 from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS, PI_VERSIONS
 from fixtures.stages import staged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from amux.launcher.host import Host
@@ -27,12 +25,6 @@ AGENTS = [("claude", version) for version in CLAUDE_VERSIONS]
 AGENTS += [("codex", version) for version in CODEX_VERSIONS]
 PRINTS = {"claude": ("-p", "hello"), "codex": ("exec", "--skip-git-repo-check", "hello")}
 CLIENTS = {"claude": "claude-code", "codex": "codex-mcp-client"}
-
-
-@pytest.fixture(scope="module")
-def shared_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    with running_host(tmp_path_factory.mktemp("runtime")) as made:
-        yield made
 
 
 def latest(stage: Stage) -> SessionRecord:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.hub.local import stop_hub
 from fixtures.hubs import HubHome, new_home, running
 
 if TYPE_CHECKING:
@@ -17,6 +18,15 @@ def hub_home(tmp_path: Path) -> Iterator[HubHome]:
     made = new_home(tmp_path / "h")
     yield made
     made.kill()
+
+
+@pytest.fixture
+def on_demand(tmp_path: Path) -> Iterator[HubHome]:
+    """Give a home with memory on, whose Hub starts when it is needed."""
+    made = new_home(tmp_path / "h")
+    made.set("memory.enabled", "true")
+    yield made
+    stop_hub(made.home)
 
 
 @pytest.fixture

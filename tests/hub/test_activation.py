@@ -19,10 +19,9 @@ from amux.hub.holder import read_holder
 from amux.hub.local import answers, ensure_running, hub_status, stop_hub
 from amux.hub.unixsocket import is_listened_at
 from fixtures.activating import BECOME, listen, managed, start_handed
-from fixtures.hubs import HubHome, new_home
+from fixtures.hubs import SERVER, HubHome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from amux.hub.holder import Holder
@@ -39,38 +38,30 @@ print(handed.fileno(), os.get_inheritable(3), left, again)
 """
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[HubHome]:
-    made = new_home(tmp_path / "h")
-    made.set("memory.enabled", "true")
-    yield made
-    stop_hub(made.home)
-
-
 def test_a_hub_serves_on_the_socket_that_it_is_handed_and_leaves_it_in_place(
-    home: HubHome,
+    on_demand: HubHome,
 ) -> None:
-    with listen(home) as bound:
-        home.private.chmod(0o666)
-        file = home.private.lstat()
+    with listen(on_demand) as bound:
+        on_demand.private.chmod(0o666)
+        file = on_demand.private.lstat()
         for _ in range(2):
-            process = start_handed(home, bound.fileno())
-            holder = appeared(home)
+            process = start_handed(on_demand, bound.fileno())
+            holder = appeared(on_demand)
             assert (holder.pid, holder.placed, holder.on_demand) == (process.pid, "socket", False)
-            with home.client("user") as user:
+            with on_demand.client("user") as user:
                 assert user.health().enabled is True
-            assert stat.S_IMODE(home.private.lstat().st_mode) == 0o600
-            assert home.agents.is_socket()
+            assert stat.S_IMODE(on_demand.private.lstat().st_mode) == 0o600
+            assert on_demand.agents.is_socket()
             process.terminate()
             assert process.wait(SECONDS) == 0
-            assert os.path.samestat(file, home.private.lstat())
-            assert not home.agents.exists()
+            assert os.path.samestat(file, on_demand.private.lstat())
+            assert not on_demand.agents.exists()
 
 
 def test_what_says_that_a_socket_is_handed_over_is_taken_out_of_the_environment(
-    home: HubHome,
+    on_demand: HubHome,
 ) -> None:
-    with listen(home) as bound:
+    with listen(on_demand) as bound:
         taken = subprocess.run(
             [sys.executable, "-c", BECOME, str(bound.fileno()), "1", sys.executable, "-c", TAKE],
             pass_fds=(bound.fileno(),),
@@ -93,35 +84,35 @@ def test_what_says_that_a_socket_is_handed_over_is_taken_out_of_the_environment(
     ],
 )
 def test_another_socket_than_this_homes_is_refused(
-    home: HubHome, tmp_path: Path, handed: str, count: str, said: str
+    on_demand: HubHome, tmp_path: Path, handed: str, count: str, said: str
 ) -> None:
     with socket.socket(
         socket.AF_INET if handed == "inet" else socket.AF_UNIX, socket.SOCK_STREAM
     ) as bound:
         if handed != "inet":
-            bound.bind(str(home.private if handed == "hub.sock" else tmp_path / "other.sock"))
+            bound.bind(str(on_demand.private if handed == "hub.sock" else tmp_path / "other.sock"))
         if handed != "mute":
             bound.listen()
         with (tmp_path / "file").open("w") as file:
             number = file.fileno() if handed == "file" else bound.fileno()
-            process = start_handed(home, number, count=count)
+            process = start_handed(on_demand, number, count=count)
             assert process.wait(SECONDS) == 78
-    assert said in home.log.read_text(encoding="utf-8")
-    assert read_holder(home.home) is None
+    assert said in on_demand.log.read_text(encoding="utf-8")
+    assert read_holder(on_demand.home) is None
 
 
-def test_of_many_callers_each_gets_the_hub_that_the_manager_starts(home: HubHome) -> None:
+def test_of_many_callers_each_gets_the_hub_that_the_manager_starts(on_demand: HubHome) -> None:
     found = set[tuple[int, bool]]()
     wrong: list[BaseException] = []
 
     def call() -> None:
         try:
-            started = ensure_running(home.home, home.environ, seconds=SECONDS)
+            started = ensure_running(on_demand.home, on_demand.environ, seconds=SECONDS)
             found.add((started.holder.pid if started.holder else 0, started.fresh))
         except BaseException as error:  # noqa: BLE001  # shown below, whatever it is
             wrong.append(error)
 
-    with managed(home) as manager:
+    with managed(on_demand) as manager:
         callers = [threading.Thread(target=call) for _ in range(CALLERS)]
         for caller in callers:
             caller.start()
@@ -130,46 +121,46 @@ def test_of_many_callers_each_gets_the_hub_that_the_manager_starts(home: HubHome
         assert wrong == []
         assert found == {(manager.started.get(timeout=SECONDS), False)}
         assert manager.started.empty()
-        with home.client("user") as user:
+        with on_demand.client("user") as user:
             assert user.health().enabled is True
 
 
-def test_a_killed_hub_of_the_managers_is_started_by_the_next_call(home: HubHome) -> None:
-    with managed(home) as manager:
-        with home.client("user") as user:
+def test_a_killed_hub_of_the_managers_is_started_by_the_next_call(on_demand: HubHome) -> None:
+    with managed(on_demand) as manager:
+        with on_demand.client("user") as user:
             user.health()
         first = manager.started.get(timeout=SECONDS)
         os.kill(first, signal.SIGKILL)
-        with home.client("user") as user:
+        with on_demand.client("user") as user:
             assert user.health().enabled is True
-        holder = read_holder(home.home)
+        holder = read_holder(on_demand.home)
         assert holder is not None
         assert holder.pid == manager.started.get(timeout=SECONDS) != first
 
 
-def test_a_hub_that_a_launch_started_gives_way_to_the_managers(home: HubHome) -> None:
-    old = ensure_running(home.home, home.environ).holder
+def test_a_hub_that_a_launch_started_gives_way_to_the_managers(on_demand: HubHome) -> None:
+    old = ensure_running(on_demand.home, on_demand.environ).holder
     assert old is not None
-    with managed(home) as manager:
-        with home.client("user") as user:
+    with managed(on_demand) as manager:
+        with on_demand.client("user") as user:
             assert user.health().enabled is True
-        holder = appeared(home)
+        holder = appeared(on_demand)
         assert holder.pid == manager.started.get(timeout=SECONDS) != old.pid
         # The one that ended did not take the manager's socket along.
-        assert is_listened_at(home.private)
-        assert answers(home.home)
+        assert is_listened_at(on_demand.private)
+        assert answers(on_demand.home)
 
 
 def test_nobody_takes_the_managers_place_and_without_one_a_launch_starts_the_hub(
-    home: HubHome,
+    on_demand: HubHome,
 ) -> None:
-    with listen(home) as bound:
+    with listen(on_demand) as bound:
         bound.setblocking(False)  # noqa: FBT003  # the socket's own signature
-        assert hub_status(home.home).activated
-        file = home.private.lstat()
+        assert hub_status(on_demand.home).activated
+        file = on_demand.private.lstat()
         by_hand = subprocess.run(
-            [sys.executable, "-P", "-m", "amux.hub.server"],
-            env=home.environ,
+            SERVER,
+            env=on_demand.environ,
             capture_output=True,
             text=True,
             timeout=SECONDS,
@@ -177,58 +168,58 @@ def test_nobody_takes_the_managers_place_and_without_one_a_launch_starts_the_hub
         )
         assert by_hand.returncode == 78
         assert "a service manager listens at" in by_hand.stderr
-        assert os.path.samestat(file, home.private.lstat())
+        assert os.path.samestat(file, on_demand.private.lstat())
         with pytest.raises(BlockingIOError):
             bound.accept()  # nobody called, so that the manager would have started nothing
-    assert home.private.is_socket()
-    assert not hub_status(home.home).activated
-    assert ensure_running(home.home, home.environ).fresh
+    assert on_demand.private.is_socket()
+    assert not hub_status(on_demand.home).activated
+    assert ensure_running(on_demand.home, on_demand.environ).fresh
 
 
-def test_a_stop_says_that_the_next_call_starts_the_hub_again(home: HubHome) -> None:
+def test_a_stop_says_that_the_next_call_starts_the_hub_again(on_demand: HubHome) -> None:
     def stop() -> str:
         return subprocess.run(
             [sys.executable, "-P", "-m", "amux.launcher.command", "hub", "stop"],
-            env=home.environ,
+            env=on_demand.environ,
             capture_output=True,
             text=True,
             check=True,
         ).stderr
 
-    with managed(home):
-        ensure_running(home.home, home.environ)
+    with managed(on_demand):
+        ensure_running(on_demand.home, on_demand.environ)
         assert "systemctl --user stop amux-hub-" in stop()
     assert stop() == ""
 
 
-def test_systemds_own_activation_starts_the_hub_where_there_is_one(home: HubHome) -> None:
+def test_systemds_own_activation_starts_the_hub_where_there_is_one(on_demand: HubHome) -> None:
     tool = shutil.which("systemd-socket-activate")
-    program = [sys.executable, "-P", "-m", "amux.hub.server"]
-    words = [f"--setenv={name}" for name in home.environ]
+    program = SERVER
+    words = [f"--setenv={name}" for name in on_demand.environ]
     # Where there is none, what it does is done by hand: the same has to come of it.
-    command = [tool or "", f"--listen={home.private}", *words, *program]
+    command = [tool or "", f"--listen={on_demand.private}", *words, *program]
     if tool is None:
-        with listen(home) as bound:
-            process = start_handed(home, bound.fileno())
+        with listen(on_demand) as bound:
+            process = start_handed(on_demand, bound.fileno())
     else:
-        process = subprocess.Popen(command, env=home.environ, stderr=subprocess.DEVNULL)
-        until(lambda: is_listened_at(home.private))
-    with home.client("user") as user:
+        process = subprocess.Popen(command, env=on_demand.environ, stderr=subprocess.DEVNULL)
+        until(lambda: is_listened_at(on_demand.private))
+    with on_demand.client("user") as user:
         assert user.health().enabled is True
-    holder = read_holder(home.home)
+    holder = read_holder(on_demand.home)
     assert holder is not None
     assert (holder.pid, holder.placed) == (process.pid, "socket")
-    assert stop_hub(home.home)
+    assert stop_hub(on_demand.home)
     assert process.wait(SECONDS) == 0
 
 
-def appeared(home: HubHome) -> Holder:
+def appeared(on_demand: HubHome) -> Holder:
     """Return the Hub once one answers."""
     found: list[Holder] = []
 
     def look() -> bool:
-        holder = read_holder(home.home)
-        if holder is not None and answers(home.home):
+        holder = read_holder(on_demand.home)
+        if holder is not None and answers(on_demand.home):
             found.append(holder)
         return bool(found)
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -21,10 +21,7 @@ from amux.hub.errors import HomeRefused, HubError, NotStarted, Unavailable
 from amux.hub.holder import LOCK_FILE, process_start, read_holder
 from amux.hub.local import ensure_running, hub_status, stop_hub
 from amux.hub.values import GetRequest, UpsertRequest
-from fixtures.hubs import HubHome, new_home
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from fixtures.hubs import SERVER, HubHome, new_home
 
 AT_ONCE: Final = 20
 SECONDS: Final = 60.0
@@ -58,14 +55,6 @@ from amux.hub.server import __main__
 mounts.require_local.__kwdefaults__["table"] = Path(sys.argv.pop())
 sys.exit(__main__.main())
 """
-
-
-@pytest.fixture
-def on_demand(tmp_path: Path) -> Iterator[HubHome]:
-    made = new_home(tmp_path / "h")
-    made.set("memory.enabled", "true")
-    yield made
-    stop_hub(made.home)
 
 
 def test_twenty_launches_at_once_make_one_hub(on_demand: HubHome) -> None:
@@ -390,7 +379,7 @@ def test_plain_http_is_refused_by_every_client(hub_home: HubHome) -> None:
 def _serve(hub: HubHome) -> subprocess.CompletedProcess[str]:
     """Run a Hub that is expected to refuse."""
     return subprocess.run(
-        [sys.executable, "-P", "-m", "amux.hub.server"],
+        SERVER,
         env=hub.environ,
         capture_output=True,
         text=True,

@@ -17,10 +17,11 @@ from amux.hub import cgroup, local, placement
 from amux.hub.holder import read_holder
 from amux.hub.local import ensure_running, stop_hub
 from amux.hub.placement import SENTENCES, Placed, find_manager
-from fixtures.hubs import HubHome, new_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from fixtures.hubs import HubHome
 
 SECONDS: Final = 60.0
 LAUNCH: Final = """
@@ -71,14 +72,6 @@ class Unit:
             text = Path(folder, "cgroup.procs").read_text(encoding="ascii")
             found |= {int(word) for word in text.split()}
         return found
-
-
-@pytest.fixture
-def on_demand(tmp_path: Path) -> Iterator[HubHome]:
-    made = new_home(tmp_path / "h")
-    made.set("memory.enabled", "true")
-    yield made
-    stop_hub(made.home)
 
 
 @contextlib.contextmanager

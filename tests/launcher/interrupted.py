@@ -21,6 +21,7 @@ import contextlib
 import faulthandler
 import os
 import signal
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -208,6 +209,19 @@ def leftovers(folder: Path) -> str:
     if alive := {key: one for key, one in find_marked([r.marker for r in records]).items() if one}:
         return f"alive: {alive}"
     return ""
+
+
+def interrupt(host: Host, what: str, point: str) -> subprocess.CompletedProcess[str]:
+    """Run this module once in the host's home, with a signal at that point."""
+    return subprocess.run(
+        (sys.executable, "-m", "tests.launcher.interrupted", str(host.home.parent), what, point),
+        cwd=ROOT,
+        env={**host.environ, "AMUX_RUNS": str(host.runs)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 if __name__ == "__main__":

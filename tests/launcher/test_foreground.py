@@ -102,6 +102,14 @@ def command(request: pytest.FixtureRequest) -> Iterator[Command]:
         yield Command(options=options, environment=environment, writable=home)
 
 
+def end_and_expect_no_job(shell: pexpect.spawn[str]) -> None:
+    shell.sendeof()
+    shell.expect_exact(PROMPT)
+    shell.sendline("jobs; echo no-jobs")
+    shell.expect_exact("\r\nno-jobs")
+    assert "Stopped" not in (shell.before or "")
+
+
 def status_of_last(shell: pexpect.spawn[str]) -> int:
     shell.expect_exact(PROMPT)
     shell.sendline("echo status=$?=")
@@ -163,11 +171,7 @@ def test_ctrl_z_stops_the_job_and_fg_goes_on(driver: str, shell: pexpect.spawn[s
         shell.sendline("fg")
         shell.sendline(f"word {number}")
         shell.expect_exact(f"heard word {number}")
-    shell.sendeof()
-    shell.expect_exact(PROMPT)
-    shell.sendline("jobs; echo no-jobs")
-    shell.expect_exact("\r\nno-jobs")
-    assert "Stopped" not in (shell.before or "")
+    end_and_expect_no_job(shell)
 
 
 PIPELINES = {
@@ -194,11 +198,7 @@ def test_ctrl_z_stops_a_whole_pipeline_and_fg_brings_all_of_it_back(
         shell.sendline("fg")
         shell.sendline(f"word {number}")
         shell.expect_exact(f"heard word {number}")
-    shell.sendeof()
-    shell.expect_exact(PROMPT)
-    shell.sendline("jobs; echo no-jobs")
-    shell.expect_exact("\r\nno-jobs")
-    assert "Stopped" not in (shell.before or "")
+    end_and_expect_no_job(shell)
 
 
 @both

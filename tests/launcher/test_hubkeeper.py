@@ -33,7 +33,7 @@ from amux.launcher.hubkeeper import HubKeeper
 from amux.launcher.hublink import ENDS_WITH_US
 from amux.launcher.launch import launch
 from amux.launcher.sessions import SessionStore
-from fixtures.hubs import HubHome, new_home
+from fixtures.hubs import SERVER, HubHome, new_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -291,7 +291,7 @@ def test_a_hub_that_starts_unasked_gives_way_to_a_stop(hub_home: HubHome) -> Non
     set_mark(hub_home.home)
     with pytest.raises(NotStarted, match="stopped on purpose"):
         ensure_running(hub_home.home, hub_home.environ, unasked=True)
-    server = [sys.executable, "-P", "-m", "amux.hub.server", "--unasked"]
+    server = [*SERVER, "--unasked"]
     refused = subprocess.run(
         server, env=hub_home.environ, capture_output=True, text=True, timeout=SECONDS, check=False
     )

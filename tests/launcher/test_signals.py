@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.launcher.agents_at_work import eventually
-from tests.launcher.interrupted import ROOT, leftovers
+from tests.launcher.interrupted import interrupt, leftovers
 
 if TYPE_CHECKING:
     from amux.launcher.host import Host
@@ -71,7 +69,7 @@ def test_what_comes_once_the_agent_stands_is_for_the_agent(host: Host, point: st
 
 
 def _launch(host: Host, name: str, point: str) -> int:
-    done = _run(host, name, point)
+    done = interrupt(host, name, point)
     assert "signal at /" in done.stdout
     assert "Traceback" not in done.stderr
     assert eventually(lambda: not leftovers(host.home.parent)), leftovers(host.home.parent)
@@ -79,18 +77,6 @@ def _launch(host: Host, name: str, point: str) -> int:
 
 
 def _interrupted(host: Host, handler: str, point: str) -> str:
-    done = _run(host, handler, point)
+    done = interrupt(host, handler, point)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-def _run(host: Host, what: str, point: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        (sys.executable, "-m", "tests.launcher.interrupted", str(host.home.parent), what, point),
-        cwd=ROOT,
-        env={**host.environ, "AMUX_RUNS": str(host.runs)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )

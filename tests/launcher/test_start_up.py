@@ -57,6 +57,17 @@ def test_the_memory_commands_import_nothing_of_the_launcher_but_their_door() -> 
     assert "click" not in modules
 
 
+def interrupted(script: str, home: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        (sys.executable, "-c", script),
+        env={"HOME": str(home), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
 @pytest.mark.parametrize("command", ["launch", "sessions", "memory", "hub"])
 def test_ctrl_c_while_modules_load_ends_without_a_word(command: str, tmp_path: Path) -> None:
     """The interrupt comes at the import of the command's own module, whenever that is."""
@@ -73,14 +84,7 @@ sys.argv = ["amux", {command!r}, "list"]
 from amux.launcher.command import main
 sys.exit(main())
 """
-    done = subprocess.run(
-        (sys.executable, "-c", script),
-        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = interrupted(script, tmp_path)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
 
 
@@ -92,12 +96,5 @@ sys.argv = ["amux", "sessions", "list"]
 from amux.launcher.command import main
 sys.exit(main())
 """
-    done = subprocess.run(
-        (sys.executable, "-c", script),
-        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = interrupted(script, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
