@@ -17,6 +17,8 @@ from amux.providers.claude.version import SUPPORT, Release
 from amux.providers.errors import BadArguments, require_utf8
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from amux.providers.base import AgentRequest, Facts, Grant
 
 ARGUMENT_BYTES: Final = 131_071
@@ -99,47 +101,19 @@ def unbound(request: AgentRequest, items: tuple[argv.Item, ...], facts: Facts) -
 
 def bound(caller: Caller, grant: Grant) -> LaunchPlan:
     """Start Claude with one merged append, auto memory off, and the memory tools."""
-    request, release = caller.request, Release.of(caller.request.version)
+    request = caller.request
     draft = Draft(grant.config)
     draft.words.extend(_stream(request, caller.items))
-    draft.warnings.extend(SUPPORT.warnings(release.number))
+    draft.warnings.extend(SUPPORT.warnings(SUPPORT.number(request.version)))
     instructions = _instructions(caller, grant, draft)
     draft.text(argv.APPEND, argv.APPEND_FILE, instructions)
     added = _reach_subagents(caller, grant, draft)
-    if release.snapshot:
-        draft.words.append(f"{argv.SNAPSHOT}=off")
-    if any(value != "off" for value in argv.values(caller.items, argv.SNAPSHOT)):
-        draft.warnings.append(
-            f"with memory {argv.SNAPSHOT} stays off: a snapshot outlives the text"
-        )
-    if any(value != settings.IN_PROCESS for value in argv.values(caller.items, argv.TEAMMATES)):
-        draft.warnings.append(
-            "with memory teammates run in this Claude: in panes they would be without the protocol "
-            "and outlive the run"
-        )
+    _fixed_options(caller, draft)
     _settings(caller, added, draft)
     draft.files.append(PlannedFile(name=tools.FILE, content=tools.config(grant)))
     draft.words.extend(tools.words(grant))
     draft.warnings.extend(tools.warnings(request, caller.items, caller.facts, caller.layers))
-    told = (caller.facts, caller.layers)
-    draft.warnings.extend(others.warnings(request, caller.items, *told))
-    if request.resume is None:
-        draft.warnings.extend(others.unread(request, *told))
-    if not sources.outer_excluded(request):
-        draft.warnings.extend(others.outer(request, caller.facts))
-    if request.mode is Mode.TERMINAL and _is_prompted(caller.items):
-        draft.warnings.append(
-            "on its screen Claude sends a prompt of the command line before it has loaded the "
-            "memory tools; what is typed later has them"
-        )
-    if request.resume is None and conversation.native_resume(caller.items) is not None:
-        draft.warnings.append(
-            "the conversation is picked in Claude, so amux cannot know it: one that began without "
-            "amux keeps what Claude's own memory put into it, and amux resume cannot return to it"
-        )
-    trace = conversation.memory_trace(request)
-    if trace is not None and trace in caller.facts.found:
-        draft.warnings.append(READ_BEFORE)
+    draft.warnings.extend(_other_texts(caller))
     talk = conversation.choose(request, caller.items, bound=True)
     kept = argv.without(talk.items, *MERGED)
     return LaunchPlan(
@@ -152,6 +126,44 @@ def bound(caller: Caller, grant: Grant) -> LaunchPlan:
         native_id=talk.native_id,
         warnings=tuple(draft.warnings),
     )
+
+
+def _fixed_options(caller: Caller, draft: Draft) -> None:
+    """Add the options whose value memory decides, and say where the caller asked for another."""
+    if Release.of(caller.request.version).snapshot:
+        draft.words.append(f"{argv.SNAPSHOT}=off")
+    if any(value != "off" for value in argv.values(caller.items, argv.SNAPSHOT)):
+        draft.warnings.append(
+            f"with memory {argv.SNAPSHOT} stays off: a snapshot outlives the text"
+        )
+    if any(value != settings.IN_PROCESS for value in argv.values(caller.items, argv.TEAMMATES)):
+        draft.warnings.append(
+            "with memory teammates run in this Claude: in panes they would be without the protocol "
+            "and outlive the run"
+        )
+
+
+def _other_texts(caller: Caller) -> Iterator[str]:
+    """Say which other text may be in the conversation, and what may be missing from it."""
+    request, items, facts = caller.request, caller.items, caller.facts
+    yield from others.warnings(request, items, facts, caller.layers)
+    if request.resume is None:
+        yield from others.unread(request, facts, caller.layers)
+    if not sources.outer_excluded(request):
+        yield from others.outer(request, facts)
+    if request.mode is Mode.TERMINAL and _is_prompted(items):
+        yield (
+            "on its screen Claude sends a prompt of the command line before it has loaded the "
+            "memory tools; what is typed later has them"
+        )
+    if request.resume is None and conversation.native_resume(items) is not None:
+        yield (
+            "the conversation is picked in Claude, so amux cannot know it: one that began without "
+            "amux keeps what Claude's own memory put into it, and amux resume cannot return to it"
+        )
+    trace = conversation.memory_trace(request)
+    if trace is not None and trace in facts.found:
+        yield READ_BEFORE
 
 
 def _instructions(caller: Caller, grant: Grant, draft: Draft) -> str:

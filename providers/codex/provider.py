@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 from amux.providers import outer
 from amux.providers.base import (
     Capabilities,
     Confirmed,
     Facts,
-    Framing,
     LaunchPlan,
     Mode,
     NativeResume,
@@ -21,6 +19,7 @@ from amux.providers.base import (
 from amux.providers.codex import (
     flags,
     handshake,
+    plan,
     recent,
     roles,
     rollout,
@@ -30,8 +29,7 @@ from amux.providers.codex import (
     unread,
     version,
 )
-from amux.providers.codex.arguments import CallerArguments, read
-from amux.providers.errors import BadArguments, require_utf8_folder
+from amux.providers.codex.arguments import read
 from amux.providers.sighting import Transcripts
 
 if TYPE_CHECKING:
@@ -39,11 +37,6 @@ if TYPE_CHECKING:
 
     from amux.providers.base import AgentRequest, Channel, Grant, JsonObject
     from amux.providers.sighting import Sighting, TranscriptPart
-
-OUTER: Final = ("AGENTS.override.md", "AGENTS.md")
-"""What Codex reads in each folder from a project's root down to the one it is started in."""
-SOCKET: Final = "codex.sock"
-_TRUE: Final = frozenset({"", "1", "true", "yes"})
 
 
 class CodexProvider(Provider):
@@ -59,7 +52,7 @@ class CodexProvider(Provider):
     )
     path_variables: ClassVar[tuple[str, ...]] = ("CODEX_HOME",)
     options: ClassVar[Mapping[str, str]] = {
-        "without-hooks": "switch off every hook of Codex for this launch",
+        plan.WITHOUT_HOOKS: "switch off every hook of Codex for this launch",
         handshake.THREAD_CONFIG: "a JSON object for the thread's own configuration",
     }
 
@@ -73,7 +66,7 @@ class CodexProvider(Provider):
         return (
             *roles.patterns(home, request.cwd),
             *unread.folders(home),
-            *outer.questions(request, (*OUTER, *outer.MARKERS)),
+            *outer.questions(request, (*plan.OUTER, *outer.MARKERS)),
             *outer.roots(request),
         )
 
@@ -100,60 +93,11 @@ class CodexProvider(Provider):
         facts: Facts,
         confirmed: Confirmed | None = None,
     ) -> LaunchPlan | Preflight:
-        """Plan an app-server on stdio, `codex exec`, or a screen with an app-server beside it.
-
-        Memory and its tools are launch-local overrides in each; the latter two ask an app-server
-        of the same binary and flags first.
-        """
-        caller = _started(request)
-        hooks = flags.overrides(flags.NO_HOOKS) if _without_hooks(request) else ()
-        if request.mode is Mode.STREAM:
-            _check_channel(request, caller, bound=grant is not None)
-        others = _others(request, facts)
+        """Plan an app-server on stdio, `codex exec`, or a screen with an app-server beside it."""
+        caller = plan.caller_arguments(request, bound=grant is not None)
         if grant is None:
-            return replace(_unbound(request, caller, hooks), warnings=others)
-        left = unread.notice(request, handshake.planned_home(request), facts)
-        warnings = (*version.check(request.version), *roles.warnings(facts), *others, *left)
-        roles.check(facts, request.version)
-        disabled = flags.DISABLED if caller.enables else ()
-        ours = (*flags.overrides(flags.bound(grant, request.unknown)), *disabled, *hooks)
-        server = (*request.command, "app-server", *caller.overrides(), *ours)
-        if request.mode is Mode.STREAM:
-            return LaunchPlan(argv=server, framing=Framing.JSON_RPC, warnings=warnings)
-        if handshake.THREAD_CONFIG in request.options:
-            raise BadArguments("thread-config is for the app-server's channel; pass -c instead")
-        caller.check_screen()
-        if request.mode is Mode.PASSTHROUGH and not caller.executes:
-            raise BadArguments("codex needs a terminal for its screen; use `codex exec` in a pipe")
-        if not caller.executes:
-            version.check_screen(request.version)
-        if confirmed is None or confirmed.instructions is None:
-            # A text that the session froze is in it, so that a Codex that does not know its key
-            # ends here, and not on the screen.
-            known = flags.SUBAGENT_TEXT not in request.unknown
-            frozen = subagents.arguments(grant.subagent_instructions if known else None)
-            return Preflight(argv=(*server, *frozen), environment=(), framing=Framing.JSON_RPC)
-        own = subagents.arguments(confirmed.subagent_instructions)
-        text = (*flags.carrying(flags.INSTRUCTIONS, confirmed.instructions), *own)
-        words = caller.resuming(request.resume)
-        if caller.executes:
-            return LaunchPlan(
-                argv=(*request.command, *words.ending_with((*ours, *text))),
-                instructions=confirmed.instructions,
-                subagent_instructions=confirmed.subagent_instructions,
-                warnings=warnings,
-            )
-        socket = f"{grant.work}/{SOCKET}"
-        beside = (*flags.overrides(flags.OFF), *own, *disabled, "--remote", f"unix://{socket}")
-        return LaunchPlan(
-            argv=(*request.command, *words.ending_with(beside)),
-            server=(*server, *text, "--listen", f"unix://{socket}"),
-            socket=socket,
-            framing=Framing.WEBSOCKET,
-            instructions=confirmed.instructions,
-            subagent_instructions=confirmed.subagent_instructions,
-            warnings=warnings,
-        )
+            return plan.without_memory(request, caller, facts)
+        return plan.with_memory(request, caller, grant, facts, confirmed)
 
     def unknown_flag(self, request: AgentRequest, said: str) -> str:
         """Name amux's own flag that Codex does not understand, by the key that it names.
@@ -238,37 +182,3 @@ class CodexProvider(Provider):
         if message is None:
             return screen.settle_loaded(channel, request, grant, settled)
         return screen.settle_started(channel, message, request, grant, settled)
-
-
-def _started(request: AgentRequest) -> CallerArguments:
-    """Read the caller's arguments; raise BadArguments for a folder that Codex cannot start in."""
-    require_utf8_folder("Codex", request.cwd)
-    return read(request.arguments)
-
-
-def _others(request: AgentRequest, facts: Facts) -> tuple[str, ...]:
-    """Name another person's instructions above the folder, where they are of one project."""
-    if outer.is_apart(request, facts):
-        return ()
-    return outer.warnings(outer.read_from(request, facts, OUTER))
-
-
-def _unbound(request: AgentRequest, caller: CallerArguments, hooks: tuple[str, ...]) -> LaunchPlan:
-    """Plan a launch without memory: Codex as it is."""
-    if request.mode is Mode.STREAM:
-        argv = (*request.command, "app-server", *caller.overrides(), *hooks)
-        return LaunchPlan(argv=argv, framing=Framing.JSON_RPC)
-    words = caller.resuming(request.resume)
-    return LaunchPlan(argv=(*request.command, *words.ending_with(hooks)))
-
-
-def _check_channel(request: AgentRequest, caller: CallerArguments, *, bound: bool) -> None:
-    """Refuse what an app-server, or its first thread, cannot be given."""
-    caller.check_server()
-    given = request.options.get(handshake.THREAD_CONFIG)
-    if given is not None:
-        threads.read_config(given, bound=bound)
-
-
-def _without_hooks(request: AgentRequest) -> bool:
-    return request.options.get("without-hooks", "false").lower() in _TRUE

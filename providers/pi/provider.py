@@ -91,16 +91,15 @@ class PiProvider(Provider):
         release = Release.of(request.version)
         talk = conversation.choose(request, items, release, bound=grant is not None)
         added = [*_stream(request, items), *talk.words]
+        others = (*talk.warnings, *_outer(request, facts, items))
         if grant is None:
             return LaunchPlan(
                 argv=(*request.command, *added, *argv.words(talk.items)),
                 framing=_framing(request.mode),
                 native_id=talk.native_id,
-                warnings=(*talk.warnings, *_outer(request, facts, items)),
+                warnings=others,
             )
-        SUPPORT.require(release.number)
-        unknown.refuse(f"Pi {request.version}", request.unknown)
-        argv.refuse_subcommand(request.arguments)
+        _refuse_unbindable(request, release)
         instructions, warnings = _instructions(request, grant, facts, items, release)
         files: list[PlannedFile] = []
         added.extend((argv.APPEND, _textual(instructions, grant, files)))
@@ -113,10 +112,9 @@ class PiProvider(Provider):
             native_id=talk.native_id,
             warnings=(
                 *SUPPORT.warnings(release.number),
-                *talk.warnings,
                 *warnings,
                 *extensions.warnings(request, items, facts),
-                *_outer(request, facts, items),
+                *others,
             ),
         )
 
@@ -150,6 +148,13 @@ class PiProvider(Provider):
             native_id=native_id if isinstance(native_id, str) else plan.native_id,
             warnings=warnings,
         )
+
+
+def _refuse_unbindable(request: AgentRequest, release: Release) -> None:
+    """Raise UnsupportedVersion or BadArguments for what cannot have memory."""
+    SUPPORT.require(release.number)
+    unknown.refuse(f"Pi {request.version}", request.unknown)
+    argv.refuse_subcommand(request.arguments)
 
 
 def _outer(request: AgentRequest, facts: Facts, items: tuple[argv.Item, ...]) -> tuple[str, ...]:
