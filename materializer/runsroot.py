@@ -18,20 +18,17 @@ PASSABLE: Final = 0o711
 
 
 def open_root(root: Path, identity: Identity | None, *, make: bool = True) -> int:
-    """Open the runs root, making it if it is missing, and check that nobody else can write to it.
+    """Open the runs root, made if missing, and check that only the service can write to it.
 
-    For a target, the whole way down is checked, and that the target can pass.
+    For a target, every folder from `/` down is checked, and that the target can pass through it.
     """
     try:
         for path, fd in descriptors.walk(root, make=PASSABLE if make else None):
             last = path == root
             if identity is not None or last:
                 descriptors.require_trusted(path, fd, last=last)
-            if identity is not None and not os.fstat(fd).st_mode & stat.S_IXOTH:
-                raise RootUnsafe(
-                    f"{identity.user} cannot pass through {path}: chmod o+x it, or set AMUX_RUNS "
-                    "to a folder that every user can reach"
-                )
+            if identity is not None:
+                _require_passable(path, fd, identity)
             if last:
                 return _checked_root(root, fd)
     except FileNotFoundError:
@@ -41,6 +38,14 @@ def open_root(root: Path, identity: Identity | None, *, make: bool = True) -> in
     except OSError as error:
         raise RootUnsafe(f"runs cannot be kept in {root}: {error.strerror}") from error
     raise RootUnsafe(f"runs cannot be kept in {root}")
+
+
+def _require_passable(path: Path, fd: int, identity: Identity) -> None:
+    if not os.fstat(fd).st_mode & stat.S_IXOTH:
+        raise RootUnsafe(
+            f"{identity.user} cannot pass through {path}: chmod o+x it, or set AMUX_RUNS "
+            "to a folder that every user can reach"
+        )
 
 
 def _checked_root(root: Path, fd: int) -> int:

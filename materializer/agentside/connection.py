@@ -24,7 +24,8 @@ HOME = "AMUX_HOME"
 SCHEMA = 1
 OWN_URL = "unix:hub.sock"
 HOME_ID = "home.id"
-MAX_FILE = 256 * 1024
+MAX_FILE = 256 * 1024  # bytes
+NOT_A_CONNECTION = "it is not a connection file"
 
 
 class Connection:
@@ -79,7 +80,7 @@ def find_connection(environ: Mapping[str, str]) -> Connection:
     home = environ.get(HOME) or os.path.join(os.path.expanduser("~"), ".amux")
     if not os.path.isabs(home):
         raise Failure("no_connection", f"{HOME} is {home!r}; it has to be an absolute path.")
-    if not _writable(home):
+    if not _is_printable(home):
         raise Failure(
             "no_connection",
             f"{HOME} is {home!r}: not UTF-8, or with a control character; use another folder.",
@@ -101,39 +102,62 @@ def find_witness(environ: Mapping[str, str]) -> str | None:
 
 
 def _read(path: str, binding: str | None, *, inside: bool) -> Connection:
+    fields = _parse(path, _load(path, inside=inside))
+    if binding is not None and not _fits_header(binding):
+        raise Failure("no_connection", f"The value of {BINDING} cannot be a binding.")
+    url, home = fields.url, None
+    if not inside and url.startswith(("unix:/", OWN_URL)):
+        # Whatever socket it names: a home's Hub is the one whose socket lies in that home.
+        place = os.path.realpath(os.path.dirname(os.path.dirname(path)))
+        url, home = f"unix:{place}/hub.sock", _home_identity(place)
+    return Connection(
+        url=url, token=fields.token, ca_pem=fields.ca_pem, binding=binding, home=home, path=path
+    )
+
+
+def _load(path: str, *, inside: bool) -> bytes:
     try:
         with open(path, "rb") as file:
-            raw = file.read(MAX_FILE)
+            return file.read(MAX_FILE)
     except FileNotFoundError as error:
         if inside:
-            raise _unreadable(path, error.strerror or "not found") from error
+            raise _unusable(path, error.strerror or "not found") from error
         raise Failure(
             "unavailable",
             f"There is no connection to a Hub yet ({path} does not exist): start one with"
             " `amux hub serve`, or enrol with `amux hub connect`.",
         ) from error
     except (OSError, ValueError) as error:
-        raise _unreadable(path, getattr(error, "strerror", None) or str(error)) from error
+        raise _unusable(path, getattr(error, "strerror", None) or str(error)) from error
+
+
+class _Fields:
+    """What a connection file holds, checked."""
+
+    __slots__ = ("ca_pem", "token", "url")
+
+    def __init__(self, *, url: str, token: str, ca_pem: str | None) -> None:
+        self.url = url
+        self.token = token
+        self.ca_pem = ca_pem
+
+
+def _parse(path: str, raw: bytes) -> _Fields:
     try:
         fields = json.loads(raw)
         url, token, ca_pem = fields["url"], fields["token"], fields.get("ca_pem")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise _unreadable(path, "it is not a connection file") from error
+        raise _unusable(path, NOT_A_CONNECTION) from error
     if fields.get("schema") != SCHEMA:
-        raise _unreadable(path, "it was written by another version of amux")
-    if not (_address(url) and _plain(token) and (ca_pem is None or isinstance(ca_pem, str))):
-        raise _unreadable(path, "it is not a connection file")
-    if binding is not None and not _plain(binding):
-        raise Failure("no_connection", f"The value of {BINDING} is not a binding.")
-    home = None
-    if not inside and url.startswith(("unix:/", OWN_URL)):
-        # Whatever stands there: a home's Hub is the one whose socket lies in it.
-        place = os.path.realpath(os.path.dirname(os.path.dirname(path)))
-        url, home = f"unix:{place}/hub.sock", _residence(place)
-    return Connection(url=url, token=token, ca_pem=ca_pem, binding=binding, home=home, path=path)
+        raise _unusable(path, "it was written by another version of amux")
+    if not (_is_address(url) and _fits_header(token)):
+        raise _unusable(path, NOT_A_CONNECTION)
+    if ca_pem is not None and not isinstance(ca_pem, str):
+        raise _unusable(path, NOT_A_CONNECTION)
+    return _Fields(url=url, token=token, ca_pem=ca_pem)
 
 
-def _residence(home: str) -> str:
+def _home_identity(home: str) -> str:
     """Say which folder the home is: device, inode, and the identity that it was given."""
     info = os.stat(home)
     here = f"{info.st_dev} {info.st_ino}"
@@ -145,11 +169,11 @@ def _residence(home: str) -> str:
     return f"{info.st_dev}:{info.st_ino}:{identity if place == here else ''}"
 
 
-def _unreadable(path: str, reason: str) -> Failure:
+def _unusable(path: str, reason: str) -> Failure:
     return Failure("no_connection", f"The connection file {path} cannot be used: {reason}.")
 
 
-def _writable(path: str) -> bool:
+def _is_printable(path: str) -> bool:
     """Tell whether a path can be named in settings, in JSON and to people, as the Hub demands."""
     try:
         return os.fsencode(path).decode().isprintable()
@@ -157,13 +181,13 @@ def _writable(path: str) -> bool:
         return False
 
 
-def _address(value: object) -> bool:
+def _is_address(value: object) -> bool:
     """Tell whether a value is an address; a Unix socket's path may hold any letter."""
     if isinstance(value, str) and value.startswith("unix:"):
         return "\0" not in value
-    return _plain(value)
+    return _fits_header(value)
 
 
-def _plain(value: object) -> bool:
+def _fits_header(value: object) -> bool:
     """Tell whether a value can stand in one HTTP header line as it is."""
     return isinstance(value, str) and value.isascii() and value.isprintable() and value != ""

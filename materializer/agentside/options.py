@@ -54,28 +54,33 @@ def parse(arguments: Sequence[str], kinds: dict[str, str]) -> Options:
         if word == "--":
             words += [_utf8(item) for item in rest]
             break
-        if not word.startswith("-") or word == "-":
+        if word.startswith("-") and word != "-":
+            name, value = _option(word, rest, kinds)
+            values[name] = value
+        else:
             words.append(_utf8(word))
-            continue
-        name, assigned, value = word.partition("=")
-        kind = kinds.get(name)
-        if kind is None:
-            raise Failure(
-                "invalid_request",
-                f"There is no option {_shown(name)} here (known: {', '.join(kinds)}); put -- before"
-                " a word that begins with a dash.",
-            )
-        if kind == FLAG:
-            if assigned:
-                raise Failure("invalid_request", f"{name} takes no value.")
-            values[name] = True
-            continue
-        if not assigned:
-            if not rest:
-                raise Failure("invalid_request", f"{name} needs a value.")
-            value = rest.pop(0)
-        values[name] = _value(name, kind, value)
     return Options(words, values)
+
+
+def _option(word: str, rest: list[str], kinds: dict[str, str]) -> tuple[str, object]:
+    """Return an option's name and value, taking the value from `rest` unless `=` gives it."""
+    name, assigned, value = word.partition("=")
+    kind = kinds.get(name)
+    if kind is None:
+        raise Failure(
+            "invalid_request",
+            f"Unknown option {_shown(name)} (known: {', '.join(kinds)}); put -- before"
+            " a word that begins with a dash.",
+        )
+    if kind == FLAG:
+        if assigned:
+            raise Failure("invalid_request", f"{name} takes no value.")
+        return name, True
+    if not assigned:
+        if not rest:
+            raise Failure("invalid_request", f"{name} needs a value.")
+        value = rest.pop(0)
+    return name, _value(name, kind, value)
 
 
 def _value(name: str, kind: str, value: str) -> object:

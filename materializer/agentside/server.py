@@ -134,7 +134,7 @@ class Server:
         method, params, ident = message.get("method"), message.get("params"), message.get("id")
         if not isinstance(method, str):
             if "result" in message or "error" in message:
-                return  # an answer, and nothing was asked
+                return  # a reply, though this server sends no requests
             raise RpcError(INVALID_REQUEST, "The frame has no method.")
         if "id" not in message:
             self._notified(method, params)
@@ -143,17 +143,20 @@ class Server:
             raise RpcError(INVALID_REQUEST, "A request's id is a string or a whole number.")
         out.expect()
         try:
-            # The handshake belongs to the older versions, whatever a client stamps on it.
-            stamped = None if method == "initialize" else modern_version(params)
-            version = stamped or self._version
-            if method == "tools/call":
-                self._begin(ident, params, version, out)
-                return
-            result = self._answer(method, params, version)
-            out.send({"jsonrpc": "2.0", "id": ident, "result": shaped(version, method, result)})
-            self._tell(method, params, result)
+            self._reply(ident, method, params, out)
         except RpcError as error:
             out.send(error.reply(ident))
+
+    def _reply(self, ident: object, method: str, params: object, out: Output) -> None:
+        # The handshake belongs to the older versions, whatever version the request names.
+        named = None if method == "initialize" else modern_version(params)
+        version = named or self._version
+        if method == "tools/call":
+            self._begin(ident, params, version, out)
+            return
+        result = self._answer(method, params, version)
+        out.send({"jsonrpc": "2.0", "id": ident, "result": shaped(version, method, result)})
+        self._tell(method, params, result)
 
     def _answer(self, method: str, params: object, version: str) -> dict[str, object]:
         if method == "tools/list":

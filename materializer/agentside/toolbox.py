@@ -20,7 +20,7 @@ from amux.materializer.agentside.transport import Exchange
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 DIGITS = 16  # of a number that a model wrote as text; none that is meant is longer
 
@@ -94,37 +94,49 @@ def _result(text: str, *, error: bool) -> dict[str, object]:
 
 def _checked(schema: object, given: object) -> dict[str, object]:
     """Return the arguments without the nulls that some models send for what they leave out."""
-    if given is None:
-        given = {}
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    required = schema.get("required") if isinstance(schema, dict) else None
+    fields = schema if isinstance(schema, dict) else {}
+    properties = fields.get("properties")
+    given = {} if given is None else given
     if not isinstance(given, dict) or not isinstance(properties, dict):
         raise RpcError(INVALID_PARAMS, "The arguments of a tool are an object.")
-    unknown = [str(name) for name in given if name not in properties]
+    _require_names(given, fields.get("required") or (), known=properties)
+    found = {name: value for name, value in given.items() if value is not None}
+    return {name: _typed(name, properties[name], value) for name, value in found.items()}
+
+
+def _require_names(
+    given: dict[str, object], required: Iterable[str], *, known: dict[str, object]
+) -> None:
+    unknown = [name for name in given if name not in known]
     if unknown:
         raise Failure(
             "invalid_request",
-            f"There is no argument {', '.join(unknown)}; known are {', '.join(properties)}.",
+            f"Unknown argument {', '.join(unknown)}; known are {', '.join(known)}.",
         )
-    found = {name: value for name, value in given.items() if value is not None}
-    missing = [name for name in required or () if name not in found]
+    missing = [name for name in required if given.get(name) is None]
     if missing:
         raise Failure("invalid_request", f"The argument {', '.join(missing)} is missing.")
-    return {name: _typed(name, properties[name], value) for name, value in found.items()}
 
 
 def _typed(name: str, schema: object, value: object) -> object:
     kind = schema.get("type") if isinstance(schema, dict) else None
     if kind == "string" and isinstance(value, str):
         return value
-    if kind == "integer" and not isinstance(value, bool):
-        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < DIGITS:
-            value = int(value)
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, int):
-            return value
+    whole = _whole_number(value) if kind == "integer" else None
+    if whole is not None:
+        return whole
     raise Failure(
         "invalid_request",
         f"The argument {name} is {'a whole number' if kind == 'integer' else 'a string'}.",
     )
+
+
+def _whole_number(value: object) -> int | None:
+    """Return a whole number, also one that a model wrote as text or as a fraction; else None."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < DIGITS:
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) else None
