@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import stat
 import threading
 from dataclasses import replace
@@ -29,6 +30,28 @@ def test_an_account_serves_the_principal_that_it_served_first(tmp_path: Path) ->
         tenancy.claim(registry, replace(ALICE, user="renamed"), "ben")
     assert stat.S_IMODE(registry.stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["accounts.json"]
+
+
+def test_a_claim_is_on_disk_before_the_account_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def synced(fd: int) -> None:
+        calls.append("folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "file")
+        fsync(fd)
+
+    def renamed(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        calls.append("rename")
+        rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    tenancy.claim(tmp_path / "accounts.json", ALICE, "ann")
+    assert calls == ["file", "rename", "folder"]
+    tenancy.release(tmp_path / "accounts.json", ALICE, "ann")
+    assert calls == ["file", "rename", "folder"] * 2
 
 
 def test_one_principal_may_have_several_accounts(tmp_path: Path) -> None:
