@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import grimp
 import pytest
 
-from amux.launcher.sidecar.options import Options
+from amux import providers
 from amux.providers.base import Facts, Framing, Mode, NativeResume
 from amux.providers.claude_sdk import ClaudeSdkProvider
+from amux.providers.claude_sdk.sidecar.options import Options
 from amux.providers.errors import BadArguments, UnsupportedMode
 from fixtures.requests import CONFIG, FRESH, PROTOCOL, content, grant, planned, request
 
@@ -20,9 +25,31 @@ SDK = ClaudeSdkProvider()
 
 
 def options(plan: LaunchPlan) -> Options:
-    assert plan.argv[:4] == ("/opt/python", "-P", "-m", "amux.launcher.sidecar")
+    assert plan.argv[:4] == ("/opt/python", "-P", "-m", "amux.providers.claude_sdk.sidecar")
     assert plan.argv[4] == f"{CONFIG}/sidecar.json"
-    return Options.read(content(plan, "sidecar.json").decode())
+    return Options.from_json(content(plan, "sidecar.json").decode())
+
+
+def test_the_plan_starts_a_module_that_the_provider_imports() -> None:
+    """A module that a string names is an arrow that no contract sees."""
+    module = planned(SDK, request(), grant()).argv[3]
+    graph = grimp.build_graph("amux", cache_dir=None)
+    imported = graph.find_modules_directly_imported_by("amux.providers.claude_sdk.provider")
+    assert module in imported
+    assert f"{module}.__main__" in graph.modules
+
+
+def test_no_provider_names_a_module_of_another_room_by_a_string() -> None:
+    folder = Path(providers.__file__).parent
+    named = [
+        (file.name, node.value)
+        for file in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.fullmatch(r"amux\.(launcher|hub|materializer)(\.\w+)*", node.value)
+    ]
+    assert named == []
 
 
 def test_the_merged_text_becomes_the_sdks_append() -> None:
@@ -76,7 +103,7 @@ def test_a_resume_and_a_fork_are_the_sdks_own_options() -> None:
 
 def test_without_memory_the_options_travel_in_the_argument_and_add_nothing() -> None:
     plan = planned(SDK, request("--model=m1"), None)
-    said = Options.read(plan.argv[4])
+    said = Options.from_json(plan.argv[4])
     assert (said.append, said.snapshot, said.settings, said.mcp_config) == (None,) * 4
     assert (said.allowed_tools, said.extra) == ([], {"model": "m1"})
     assert (plan.files, plan.environment) == ((), ())

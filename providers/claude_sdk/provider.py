@@ -1,8 +1,7 @@
-"""Claude through its Python SDK: the plan for the terminal agent, said in the SDK's own words.
+"""The plan for the terminal agent, put into the SDK's own options.
 
-The sidecar (`amux.launcher.sidecar`) runs on amux's own interpreter, with the extra
-`amux[claude-sdk]`, and starts the `claude` that the launch found. The merged text goes out as
-`systemPrompt.append`.
+The sidecar runs on amux's own interpreter, with the extra `amux-launcher[claude-sdk]`, and starts
+the `claude` that the launch found. The merged text goes out as `systemPrompt.append`.
 """
 
 from __future__ import annotations
@@ -17,15 +16,16 @@ from amux.providers.base import Capabilities, LaunchPlan, Mode, Tools
 from amux.providers.claude import ClaudeProvider, tools
 from amux.providers.claude import arguments as argv
 from amux.providers.claude.settings import is_inline
+from amux.providers.claude_sdk import sidecar
+from amux.providers.claude_sdk.sidecar.options import Options
 from amux.providers.errors import BadArguments, UnsupportedMode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from amux.providers.base import AgentRequest, Confirmed, Facts, Grant, JsonObject, Preflight
+    from amux.providers.base import AgentRequest, Confirmed, Facts, Grant, Preflight
 
 OPTIONS_FILE: Final = "sidecar.json"
-MODULE: Final = "amux.launcher.sidecar"
 SPOKEN: Final = (argv.PRINT, "--input-format", "--output-format", "--verbose", argv.SNAPSHOT)
 """What the SDK says by itself."""
 LISTED: Final = (argv.ALLOWED, argv.DISALLOWED, "--add-dir")
@@ -64,19 +64,17 @@ class ClaudeSdkProvider(ClaudeProvider):
         items = argv.parse(plan.argv[len(request.command) :])
         servers = _servers(items, plan, request, facts)
         options = _options(request, items, servers, bound=grant is not None)
-        text = json.dumps(options, ensure_ascii=False)
-        sidecar = (request.interpreter, "-P", "-m", MODULE)
+        command = (request.interpreter, "-P", "-m", sidecar.__name__)
         if grant is None:
-            return replace(plan, argv=(*sidecar, text))
+            return replace(plan, argv=(*command, options.as_json()))
         files = [one for one in plan.files if one.name != tools.FILE or isinstance(servers, str)]
         if not isinstance(servers, str):
             content = json.dumps({"mcpServers": servers}, ensure_ascii=False)
             files.append(PlannedFile(name=tools.FILE, content=content.encode()))
-            options["mcp_config"] = posixpath.join(grant.config, tools.FILE)
-            text = json.dumps(options, ensure_ascii=False)
-        files.append(PlannedFile(name=OPTIONS_FILE, content=text.encode()))
+            options = replace(options, mcp_config=posixpath.join(grant.config, tools.FILE))
+        files.append(PlannedFile(name=OPTIONS_FILE, content=options.as_json().encode()))
         path = posixpath.join(grant.config, OPTIONS_FILE)
-        return replace(plan, argv=(*sidecar, path), files=tuple(files))
+        return replace(plan, argv=(*command, path), files=tuple(files))
 
 
 def _options(
@@ -85,23 +83,23 @@ def _options(
     servers: str | Mapping[str, object] | None,
     *,
     bound: bool,
-) -> JsonObject:
-    """Say arguments as `amux.launcher.sidecar.options.Options`."""
-    return {
-        "cli": request.command[-1],
-        "cwd": request.cwd,
-        "append": _last(items, argv.APPEND),
-        "snapshot": False if bound else None,
-        "settings": _last(items, argv.SETTINGS),
-        "mcp_config": servers if isinstance(servers, str) else None,
-        "allowed_tools": list(argv.values(items, argv.ALLOWED)),
-        "disallowed_tools": list(argv.values(items, argv.DISALLOWED)),
-        "add_dirs": list(argv.values(items, "--add-dir")),
-        "resume": _last(items, argv.RESUME),
-        "fork": argv.given(items, argv.FORK),
-        "session_id": _last(items, argv.SESSION_ID),
-        "extra": _extra(items),
-    }
+) -> Options:
+    """Put the terminal agent's arguments into the sidecar's options."""
+    return Options(
+        cli=request.command[-1],
+        cwd=request.cwd,
+        append=_last(items, argv.APPEND),
+        snapshot=False if bound else None,
+        settings=_last(items, argv.SETTINGS),
+        mcp_config=servers if isinstance(servers, str) else None,
+        allowed_tools=list(argv.values(items, argv.ALLOWED)),
+        disallowed_tools=list(argv.values(items, argv.DISALLOWED)),
+        add_dirs=list(argv.values(items, "--add-dir")),
+        resume=_last(items, argv.RESUME),
+        fork=argv.given(items, argv.FORK),
+        session_id=_last(items, argv.SESSION_ID),
+        extra=_extra(items),
+    )
 
 
 def _extra(items: tuple[argv.Item, ...]) -> dict[str, str | None]:

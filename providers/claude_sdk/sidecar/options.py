@@ -1,10 +1,9 @@
-"""What the provider tells the sidecar: one JSON file of the run."""
+"""What the provider tells the sidecar, in JSON: as its argument, or in a file of the run."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 
@@ -32,8 +31,11 @@ class Options:
     extra: dict[str, str | None]
 
     @classmethod
-    def read(cls, argument: str) -> Options:
-        """Read the JSON, or the file, that the provider planned; a wrong one is a bug of ours."""
-        text = argument if argument.startswith("{") else Path(argument).read_text("utf-8")
+    def from_json(cls, text: str) -> Options:
+        """Read what `as_json` wrote."""
         loaded: dict[str, Any] = json.loads(text)
         return cls(**{field.name: loaded[field.name] for field in fields(cls)})
+
+    def as_json(self) -> str:
+        """Return the options as JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False)

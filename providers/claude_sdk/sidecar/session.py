@@ -12,12 +12,12 @@ from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ClaudeSDKError
 from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 from claude_agent_sdk.types import SystemPromptPreset
 
-from amux.launcher.sidecar.relay import Relay
+from amux.providers.claude_sdk.sidecar.relay import Relay
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from amux.launcher.sidecar.options import Options
+    from amux.providers.claude_sdk.sidecar.options import Options
 
 FAILED: Final = 1
 LINE_BYTES: Final = 64 * 1024 * 1024
