@@ -5,6 +5,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 pyth
 	if $$python $(CAN_SETUP) >/dev/null 2>&1; then echo $$python; break; fi; done)
 BIN := .venv/bin
 AGENTS := $(notdir $(patsubst %/package.json,%,$(wildcard fixtures/agents/*/package.json)))
+TOOLS := mcp-tools type-checker
 DEMO_AGENTS := codex-0.153.4 claude-2.1.332 pi-0.74.2
 # What the tests drive besides Python and Node: a tracer, network namespaces, a benchmark peer, and
 # servers of terminals.
@@ -31,14 +32,15 @@ setup: .venv/.amux-installed
 		--constraint constraints.txt --editable '.[dev,claude-sdk]'
 	@touch $@
 
-agents: $(foreach agent,$(AGENTS),fixtures/agents/$(agent)/node_modules/.amux-installed) mcp-tools
+agents: $(foreach agent,$(AGENTS),fixtures/agents/$(agent)/node_modules/.amux-installed) $(TOOLS)
 
-.PHONY: mcp-tools
-mcp-tools: fixtures/mcp-tools/node_modules/.amux-installed
+# What checks amux from the side of others: MCP tools, and a type checker.
+.PHONY: $(TOOLS)
+$(TOOLS): %: fixtures/%/node_modules/.amux-installed
 
-fixtures/mcp-tools/node_modules/.amux-installed: fixtures/mcp-tools/package-lock.json
-	@echo "installing the MCP tools"
-	@cd fixtures/mcp-tools && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+fixtures/%/node_modules/.amux-installed: fixtures/%/package-lock.json
+	@echo "installing $*"
+	@cd fixtures/$* && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
 fixtures/agents/%/node_modules/.amux-installed: fixtures/agents/%/package-lock.json
@@ -76,4 +78,4 @@ matrix: setup agents
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -rf fixtures/agents/*/node_modules
+	rm -rf fixtures/agents/*/node_modules $(TOOLS:%=fixtures/%/node_modules)

@@ -1,8 +1,9 @@
 """Launch coding agents for many people with one shared, on-demand memory.
 
-What is in `__all__` is the public interface; every other name may change with any release. The
-names are imported when they are first used, since the `amux memory` command and each agent's shim
-pass through this package and must start fast: nothing is imported here.
+What is in `__all__` is the public interface, and what `amux.providers.base`, `.errors` and
+`.sighting` offer to providers; every other name may change with any release. The names are imported
+when they are first used, since the `amux memory` command and each agent's shim pass through this
+package and must start fast: nothing is imported here.
 """
 
 from __future__ import annotations
@@ -12,38 +13,118 @@ if TYPE_CHECKING:
     from typing import Final
 
     from amux.errors import AmuxError
-    from amux.launcher.host import Host, this_host
+    from amux.hub.client import Capability, Health, HubClient, LaunchGrant, Lease
+    from amux.hub.connection import Connection
+    from amux.hub.values import (
+        ForgetRequest,
+        Forgotten,
+        Fragment,
+        GetRequest,
+        SearchAnswer,
+        SearchRequest,
+        UpsertRequest,
+        Written,
+    )
+    from amux.launcher.channel import (
+        AnswerError,
+        JsonLinesChannel,
+        JsonRpcChannel,
+        ServerRequest,
+        ServerRequestHandler,
+        ServerRequestRefused,
+    )
+    from amux.launcher.errors import ChannelError, DeadlinePassed
+    from amux.launcher.events import Event, EventKind, Watch
+    from amux.launcher.reconcile import Reconciled
     from amux.launcher.report import LaunchReport
     from amux.launcher.request import LaunchRequest, Provision
-    from amux.launcher.supervisor import Event, EventKind, Session, Supervisor
+    from amux.launcher.sessions import Listing, SessionRecord
+    from amux.launcher.spawn import ExitStatus
+    from amux.launcher.supervisor import Session, Supervisor
+    from amux.launcher.terminal import Terminal
     from amux.providers.base import Mode
+    from amux.providers.sighting import Sighting
 
 _HOMES: Final = {
     "AmuxError": "amux.errors",
-    "Event": "amux.launcher.supervisor",
-    "EventKind": "amux.launcher.supervisor",
-    "Host": "amux.launcher.host",
+    "AnswerError": "amux.launcher.channel",
+    "Capability": "amux.hub.client",
+    "ChannelError": "amux.launcher.errors",
+    "Connection": "amux.hub.connection",
+    "DeadlinePassed": "amux.launcher.errors",
+    "Event": "amux.launcher.events",
+    "EventKind": "amux.launcher.events",
+    "ExitStatus": "amux.launcher.spawn",
+    "ForgetRequest": "amux.hub.values",
+    "Forgotten": "amux.hub.values",
+    "Fragment": "amux.hub.values",
+    "GetRequest": "amux.hub.values",
+    "Health": "amux.hub.client",
+    "HubClient": "amux.hub.client",
+    "JsonLinesChannel": "amux.launcher.channel",
+    "JsonRpcChannel": "amux.launcher.channel",
+    "LaunchGrant": "amux.hub.client",
     "LaunchReport": "amux.launcher.report",
     "LaunchRequest": "amux.launcher.request",
+    "Lease": "amux.hub.client",
+    "Listing": "amux.launcher.sessions",
     "Mode": "amux.providers.base",
     "Provision": "amux.launcher.request",
+    "Reconciled": "amux.launcher.reconcile",
+    "SearchAnswer": "amux.hub.values",
+    "SearchRequest": "amux.hub.values",
+    "ServerRequest": "amux.launcher.channel",
+    "ServerRequestHandler": "amux.launcher.channel",
+    "ServerRequestRefused": "amux.launcher.channel",
     "Session": "amux.launcher.supervisor",
+    "SessionRecord": "amux.launcher.sessions",
+    "Sighting": "amux.providers.sighting",
     "Supervisor": "amux.launcher.supervisor",
-    "this_host": "amux.launcher.host",
+    "Terminal": "amux.launcher.terminal",
+    "UpsertRequest": "amux.hub.values",
+    "Watch": "amux.launcher.events",
+    "Written": "amux.hub.values",
 }
 
 __all__ = [
     "AmuxError",
+    "AnswerError",
+    "Capability",
+    "ChannelError",
+    "Connection",
+    "DeadlinePassed",
     "Event",
     "EventKind",
-    "Host",
+    "ExitStatus",
+    "ForgetRequest",
+    "Forgotten",
+    "Fragment",
+    "GetRequest",
+    "Health",
+    "HubClient",
+    "JsonLinesChannel",
+    "JsonRpcChannel",
+    "LaunchGrant",
     "LaunchReport",
     "LaunchRequest",
+    "Lease",
+    "Listing",
     "Mode",
     "Provision",
+    "Reconciled",
+    "SearchAnswer",
+    "SearchRequest",
+    "ServerRequest",
+    "ServerRequestHandler",
+    "ServerRequestRefused",
     "Session",
+    "SessionRecord",
+    "Sighting",
     "Supervisor",
-    "this_host",
+    "Terminal",
+    "UpsertRequest",
+    "Watch",
+    "Written",
 ]
 
 
@@ -55,3 +136,8 @@ def __getattr__(name: str) -> object:
     import importlib  # noqa: PLC0415  # see above
 
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names, of which none may be imported yet."""
+    return __all__
