@@ -6,6 +6,8 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 pyth
 BIN := .venv/bin
 AGENTS := $(notdir $(patsubst %/package.json,%,$(wildcard fixtures/agents/*/package.json)))
 TOOLS := mcp-tools type-checker
+# The agents wait more than they work: one test more at a time than there are cores. 0: one by one.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 DEMO_AGENTS := codex-0.153.4 claude-2.1.332 pi-0.74.2
 # What the tests drive besides Python and Node: a tracer, network namespaces, a benchmark peer, and
 # servers of terminals.
@@ -16,7 +18,7 @@ SYSTEM_PACKAGES := strace iproute2 ripgrep tmux screen
 
 help:
 	@echo "make demo    set everything up and run the main job: three real agents, one memory"
-	@echo "make test    set everything up, lint, and run every test"
+	@echo "make test    set everything up, lint, and run every test, WORKERS=$(WORKERS) files at a time"
 	@echo "make setup   the virtual environment with amux and its tools"
 	@echo "make agents  the pinned real agents, below fixtures/agents/"
 	@echo "make bench   the benchmarks, each a ratio in one run"
@@ -66,7 +68,7 @@ lint: setup
 	$(BIN)/lint-imports
 
 test: setup agents system lint
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 
 bench: setup agents system
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

@@ -6,6 +6,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from fixtures.hosts import make_host, running_host
 
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from amux.launcher.host import Host
+
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("amux", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("amux")
 
 
 def pytest_configure() -> None:

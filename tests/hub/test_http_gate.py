@@ -183,7 +183,8 @@ CALLS: st.SearchStrategy[tuple[str, str, Role]] = st.sampled_from(
     ]
 )
 FUZZ = settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=400,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 
 

@@ -223,7 +223,7 @@ def test_folders_without_documents_do_not_hold_a_search_up(tmp_path: Path) -> No
     assert len(answers) > 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(paths, st.integers(1, 3), st.integers(1, 8), st.integers(1, 60))
 def test_pages_cover_every_document_once_in_path_order_whatever_the_bounds(
     tmp_path_factory: pytest.TempPathFactory, paths: list[str], files: int, entries: int, size: int

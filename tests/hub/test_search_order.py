@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amux.hub.errors import InvalidRequest, LimitExceeded
@@ -261,7 +261,7 @@ def naive(texts: dict[str, str], query: str) -> list[tuple[str, int]]:
     return [(key[3], number) for key, number in sorted(rows)]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     st.dictionaries(path, st.one_of(document, document.map("# ".__add__)), max_size=5),
     st.lists(word, min_size=1, max_size=6).map(" ".join),

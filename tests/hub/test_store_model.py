@@ -151,5 +151,5 @@ class Model(RuleBasedStateMachine):
 
 TestStoreAgainstAModel = Model.TestCase
 TestStoreAgainstAModel.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=40, stateful_step_count=25, suppress_health_check=list(HealthCheck)
 )

@@ -138,7 +138,7 @@ texts = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(
     texts,
     st.integers(0, 30),
@@ -177,7 +177,7 @@ def test_the_fragments_of_any_range_join_to_the_text_and_none_exceeds_an_answer(
     assert joined == expected
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.text(min_size=1, max_size=30), st.integers(1, 130))
 def test_any_offset_gives_the_rest_or_says_that_it_cuts_a_character(text: str, offset: int) -> None:
     data = text.encode()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PROMPT = "prompt-of-the-shell> "
-TARGET = 54321
+TARGET = accounts.STRANGER
 AMUX = (sys.executable, "-m", "amux.launcher.command")
 DRIVER = (sys.executable, "-m", "tests.launcher.terminal_driver")
 OWN = f"{' '.join(DRIVER)} inherit 0"

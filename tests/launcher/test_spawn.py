@@ -26,6 +26,7 @@ from amux.launcher.spawn import (
     spawn,
 )
 from amux.materializer.values import Identity
+from fixtures.accounts import STRANGER
 from tests.launcher.agents_at_work import (
     COMMAND,
     DEADLINE,
@@ -427,7 +428,9 @@ def test_an_agent_that_suspends_its_group_on_pipes_goes_on(
 
 # --- another identity ---
 
-TARGET = Identity(user="x", uid=54321, gid=54321, groups=(54321, 54322), home="/", shell="")
+TARGET = Identity(
+    user="x", uid=STRANGER, gid=STRANGER, groups=(STRANGER, STRANGER + 1), home="/", shell=""
+)
 
 
 @pytest.mark.root
@@ -451,7 +454,7 @@ def test_an_agent_of_another_user_ends_whoever_above_it_is_killed(
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     owners = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8").splitlines()
-    assert "Uid:\t54321\t54321\t54321\t54321" in owners
+    assert "\t".join(["Uid:", *[str(STRANGER)] * 4]) in owners
     assert "NoNewPrivs:\t1" in owners
     shim = shim_below(process)
     assert os.stat(f"/proc/{shim}").st_uid == os.geteuid()  # noqa: PTH116  # a process

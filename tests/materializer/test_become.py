@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amux.materializer import become as module
+from fixtures.accounts import STRANGER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +60,7 @@ STATUS = (
 def test_every_id_group_mask_and_capability_is_the_targets_and_privileges_cannot_grow(
     target: Identity,
 ) -> None:
-    groups = (*target.groups, 54321, 54322)
+    groups = (*target.groups, STRANGER, STRANGER + 1)
     done = child(f"target.groups = {groups!r}\nbecome.become(target)\n" + STATUS, target)
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from amux.materializer.onefile import build
+from fixtures.accounts import STRANGER
 
 SYSTEM = "/usr/bin/python3"
 AGENTSIDE = Path(__file__).parents[2] / "materializer" / "agentside"
@@ -134,8 +135,8 @@ def test_the_file_runs_as_a_user_who_may_write_nowhere(file: Path) -> None:
                 [str(copy), *arguments],
                 env={"HOME": "/root"},
                 cwd="/",
-                user=54321,
-                group=54321,
+                user=STRANGER,
+                group=STRANGER,
                 extra_groups=[],
                 capture_output=True,
                 check=False,
