@@ -7,7 +7,6 @@ paths, so that what was looked at is what runs, whatever PATH the agent gets.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,9 +82,3 @@ def _interpreter(found: str, search_path: str) -> tuple[str, ...] | None:
         message = f"the first line of {found} names an interpreter that cannot be run: {words}"
         raise AgentNotFound(message)
     return tuple(words)
-
-
-def version_in(printed: str) -> str | None:
-    """Return the first dotted version number in a program's output."""
-    found = re.search(r"(?<![\d.])\d+\.\d+(?:\.\d+)?(?:-[0-9A-Za-z.]+)?\b", printed)
-    return found.group() if found else None

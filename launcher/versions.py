@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from amux.hub.atomicfile import replace_file
 from amux.launcher.environment import without_secrets
 from amux.launcher.errors import AgentNotFound
+from amux.providers.release import is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -87,7 +87,7 @@ def is_itself(program: str | Path) -> bool:
     real = Path(os.path.realpath(program))
     if PACKAGES in real.parts:
         return real.parent.name != LINKS
-    return real.parent.name == VERSIONS and re.fullmatch(r"\d+\.\d+\.\d+", real.name) is not None
+    return real.parent.name == VERSIONS and is_plain(real.name)
 
 
 def ask_version(

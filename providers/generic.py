@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from amux.providers.base import (
     AgentRequest,
@@ -18,8 +17,7 @@ from amux.providers.base import (
     Provider,
     Tools,
 )
-
-VERSION: Final = re.compile(r"\d+(?:\.\d+)+\S*")
+from amux.providers.release import version_in
 
 
 class GenericProvider(Provider):
@@ -40,8 +38,7 @@ class GenericProvider(Provider):
 
     def version(self, output: str) -> str:
         """Return the first dotted number printed, or nothing: any command may be launched."""
-        found = VERSION.search(output)
-        return found.group() if found else ""
+        return version_in(output)
 
     def plan(
         self,

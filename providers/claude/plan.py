@@ -104,7 +104,7 @@ def bound(caller: Caller, grant: Grant) -> LaunchPlan:
     request = caller.request
     draft = Draft(grant.config)
     draft.words.extend(_stream(request, caller.items))
-    draft.warnings.extend(SUPPORT.warnings(SUPPORT.number(request.version)))
+    draft.warnings.extend(SUPPORT.warnings(request.version))
     instructions = _instructions(caller, grant, draft)
     draft.text(argv.APPEND, argv.APPEND_FILE, instructions)
     added = _reach_subagents(caller, grant, draft)

@@ -113,7 +113,7 @@ class ClaudeProvider(Provider):
         items = argv.parse(request.arguments)
         if grant is None:
             return plan.unbound(request, items, facts)
-        SUPPORT.require(SUPPORT.number(request.version))
+        SUPPORT.require(request.version)
         unknown.refuse(f"Claude Code {request.version}", request.unknown)
         argv.refuse_unbindable(items)
         named = argv.values(items, argv.SETTINGS)

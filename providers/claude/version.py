@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from amux.providers.release import Support
+from amux.providers.release import VERSION, TriedRange, number
 
 if TYPE_CHECKING:
     from amux.providers.release import Number
 
 SUBAGENT_APPEND: Final = (2, 1, 205)
 SNAPSHOT: Final = (2, 1, 257)
-SUPPORT: Final = Support(
+SUPPORT: Final = TriedRange(
     agent="Claude Code",
     command="claude",
-    printed=r"^\s*(\d+\.\d+\.\d+\S*) \(Claude Code\)",
+    printed=rf"^\s*({VERSION}) \(Claude Code\)",
     # The first whose `init` event names the memory folder; `get_settings` came a little earlier.
     oldest=(2, 1, 112),
     lacking="it tells too little of its own",
@@ -35,7 +35,7 @@ class Release:
     @classmethod
     def of(cls, version: str) -> Release:
         """Read `2.1.197`, with or without a suffix; raise UnknownVersion."""
-        return cls(SUPPORT.number(version))
+        return cls(number(version))
 
     @property
     def subagent_append(self) -> bool:

@@ -20,6 +20,7 @@ from amux.providers.codex import (
 )
 from amux.providers.codex.asking import ANSWER_SECONDS, START_SECONDS, ask_all
 from amux.providers.errors import BadArguments, NotConfirmed, RequestRefused, UnsupportedVersion
+from amux.providers.release import number
 
 if TYPE_CHECKING:
     from amux.providers.base import AgentRequest, Channel, Grant, JsonObject
@@ -60,7 +61,7 @@ def open_agent(channel: Channel, request: AgentRequest) -> Opened:
     home = answer.get("codexHome")
     planned = planned_home(request)
     said = version.said_by(str(answer.get("userAgent") or ""))
-    if home is None and version.number(request.version) < version.FIRST_WITH_MEMORY_MODE:
+    if home is None and number(request.version) < version.FIRST_WITH_MEMORY_MODE:
         return Opened((), said)  # it tells no home yet, and is launched without memory only
     if home != planned:
         raise NotConfirmed(

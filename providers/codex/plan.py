@@ -85,8 +85,9 @@ def with_memory(
 
 
 def _bound(request: AgentRequest, caller: CallerArguments, grant: Grant, facts: Facts) -> _Bound:
+    version.SUPPORT.require(request.version)
     warnings = (
-        *version.check(request.version),
+        *version.unproven(request.version),
         *roles.warnings(facts),
         *_outer(request, facts),
         *unread.notice(request, handshake.planned_home(request), facts),

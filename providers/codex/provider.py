@@ -58,7 +58,7 @@ class CodexProvider(Provider):
 
     def version(self, output: str) -> str:
         """Return the version in what `codex --version` printed."""
-        return version.find(output)
+        return version.SUPPORT.read(output)
 
     def questions(self, request: AgentRequest) -> tuple[str, ...]:
         """Ask for the agent roles, which may replace the protocol, and for Codex's memories."""

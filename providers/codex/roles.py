@@ -7,8 +7,9 @@ import tomllib
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
-from amux.providers.codex.version import HOLDS_ROLES, number
+from amux.providers.codex.version import HOLDS_ROLES
 from amux.providers.errors import UnsupportedVersion
+from amux.providers.release import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,6 +9,7 @@ from amux.providers.base import Confirmed
 from amux.providers.codex import config, flags, handshake, rollout, subagents, tools, version
 from amux.providers.codex.asking import ANSWER_SECONDS, ask_all
 from amux.providers.errors import NotConfirmed, RequestRefused
+from amux.providers.release import number
 
 if TYPE_CHECKING:
     from amux.providers.base import AgentRequest, Channel, Grant, JsonObject, LaunchPlan
@@ -124,6 +125,6 @@ def _settle(channel: Channel, request: AgentRequest, grant: Grant, native_id: st
 
 
 def _configuration(channel: Channel, request: AgentRequest) -> JsonObject:
-    if version.number(request.version) >= version.LISTS_ONE_SERVER:
+    if number(request.version) >= version.LISTS_ONE_SERVER:
         return {}  # it is not needed
     return handshake.read_config(channel, request)

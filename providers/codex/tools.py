@@ -10,6 +10,7 @@ from amux.providers.base import Evidence, Tools
 from amux.providers.codex import flags, version
 from amux.providers.codex.config import objects, only_ours
 from amux.providers.errors import RequestRefused, Silence
+from amux.providers.release import number
 
 if TYPE_CHECKING:
     from amux.providers.base import AgentRequest, Channel, Grant, JsonObject
@@ -50,7 +51,7 @@ def question(
     request: AgentRequest, grant: Grant, configuration: JsonObject, native_id: str
 ) -> Question:
     """Choose how to ask, by the version and the effective configuration."""
-    one = version.number(request.version) >= version.LISTS_ONE_SERVER
+    one = number(request.version) >= version.LISTS_ONE_SERVER
     asked = grant.tools is Tools.MCP
     return Question(native_id, asked, asked and (one or only_ours(configuration)))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from amux.providers.errors import UnknownVersion, UnsupportedVersion
-from amux.providers.release import SOURCE
+from amux.providers.errors import UnsupportedVersion
+from amux.providers.release import VERSION, Support, leading_version, number
 
-Number: TypeAlias = tuple[int, int, int]
+if TYPE_CHECKING:
+    from amux.providers.release import Number
 
 SHOWN: Final = ("0.153.4", "0.171.0")
 """Versions for which every guarantee was shown on the real agent."""
@@ -21,15 +21,13 @@ HOLDS_ROLES: Final[Number] = (0, 149, 0)
 LISTS_ONE_SERVER: Final[Number] = (0, 171, 0)
 """Seen to list the tools of one server; 0.153.4 starts every configured server for a list."""
 
-_VERSION: Final = re.compile(r"\b(\d+)\.(\d+)\.(\d+)(-[0-9A-Za-z.]+)?\b")
-
-
-def find(printed: str) -> str:
-    """Return the version in what `codex --version` printed; raise UnknownVersion."""
-    found = _VERSION.search(printed)
-    if found is None:
-        raise UnknownVersion(f"`codex --version` printed no version: {printed.strip()[:200]!r}")
-    return found.group()
+SUPPORT: Final = Support(
+    agent="Codex",
+    command="codex",
+    printed=rf"\b({VERSION})\b",
+    oldest=FIRST_WITH_MEMORY_MODE,
+    lacking="it cannot switch native memory off for a thread",
+)
 
 
 def said_by(user_agent: str) -> str:
@@ -38,33 +36,18 @@ def said_by(user_agent: str) -> str:
     It is of the program that runs; what `--version` printed may be a wrapper's.
     """
     name, _, rest = user_agent.partition("/")
-    found = _VERSION.match(rest) if name else None
-    return "" if found is None else found.group()
+    return leading_version(rest) if name else ""
 
 
-def number(version: str) -> Number:
-    """Return the three numbers of a version; raise UnknownVersion."""
-    found = _VERSION.search(version)
-    if found is None:
-        raise UnknownVersion(f"{version!r} is no version of Codex")
-    major, minor, patch = (int(part) for part in found.group(1, 2, 3))
-    return (major, minor, patch) if major or minor or patch else SOURCE
-
-
-def check(version: str) -> tuple[str, ...]:
-    """Refuse a version without memory mode; warn for one whose guarantees were not shown."""
-    if number(version) < FIRST_WITH_MEMORY_MODE:
-        raise UnsupportedVersion(
-            f"Codex {version} cannot switch native memory off for a thread; bound launches need "
-            "0.121.0 or newer: install one, or launch without memory"
-        )
+def unproven(version: str) -> tuple[str, ...]:
+    """Warn of a version for which the guarantees were not shown."""
     if version in SHOWN:
         return ()
-    unproven = (
+    warning = (
         f"Codex {version}: that native memory stays off in background work and sub-agents was "
         f"shown for {' and '.join(SHOWN)} only; run `amux probe codex` for this one"
     )
-    return (unproven,)
+    return (warning,)
 
 
 def check_screen(version: str) -> None:

@@ -99,7 +99,7 @@ class PiProvider(Provider):
                 native_id=talk.native_id,
                 warnings=others,
             )
-        _refuse_unbindable(request, release)
+        _refuse_unbindable(request)
         instructions, warnings = _instructions(request, grant, facts, items, release)
         files: list[PlannedFile] = []
         added.extend((argv.APPEND, _textual(instructions, grant, files)))
@@ -111,7 +111,7 @@ class PiProvider(Provider):
             instructions=instructions,
             native_id=talk.native_id,
             warnings=(
-                *SUPPORT.warnings(release.number),
+                *SUPPORT.warnings(request.version),
                 *warnings,
                 *extensions.warnings(request, items, facts),
                 *others,
@@ -150,9 +150,9 @@ class PiProvider(Provider):
         )
 
 
-def _refuse_unbindable(request: AgentRequest, release: Release) -> None:
+def _refuse_unbindable(request: AgentRequest) -> None:
     """Raise UnsupportedVersion or BadArguments for what cannot have memory."""
-    SUPPORT.require(release.number)
+    SUPPORT.require(request.version)
     unknown.refuse(f"Pi {request.version}", request.unknown)
     argv.refuse_subcommand(request.arguments)
 

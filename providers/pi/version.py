@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from amux.providers.release import Support
+from amux.providers.release import VERSION, TriedRange, number
 
 if TYPE_CHECKING:
     from amux.providers.release import Number
 
 SESSION_ID: Final = (0, 76, 0)
 TRUST: Final = (0, 79, 0)
-SUPPORT: Final = Support(
+SUPPORT: Final = TriedRange(
     agent="Pi",
     command="pi",
-    printed=r"^\s*(?:pi\s+)?v?(\d+\.\d+\.\d+\S*)\s*$",
+    printed=rf"^\s*(?:pi\s+)?v?({VERSION})\s*$",
     oldest=(0, 60, 0),
     lacking="it was never tried with amux",
     first=(0, 74, 2),
@@ -33,7 +33,7 @@ class Release:
     @classmethod
     def of(cls, version: str) -> Release:
         """Read `0.74.2`, with or without a suffix; raise UnknownVersion."""
-        return cls(SUPPORT.number(version))
+        return cls(number(version))
 
     @property
     def names_session(self) -> bool:

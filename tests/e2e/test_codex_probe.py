@@ -89,8 +89,11 @@ def test_the_probe_launches_with_every_flag_of_a_launch_so_one_that_kills_the_ag
 @pytest.mark.parametrize(
     ("printed", "words"),
     [
-        ("codex-cli 0.120.0", "Codex 0.120.0 cannot switch native memory off"),
-        ("hello", "printed no version"),
+        (
+            "codex-cli 0.120.0",
+            "Codex 0.120.0 is too old for memory: it cannot switch native memory off",
+        ),
+        ("hello", "printed 'hello', which is not Codex's version"),
     ],
 )
 def test_a_version_that_is_too_old_or_unknown_is_said(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amux.launcher.agents import AgentCommand, find_agent, version_in
+from amux.launcher.agents import AgentCommand, find_agent
 from amux.launcher.errors import AgentNotFound
 from amux.launcher.versions import VersionCache, ask_version
 
@@ -104,20 +104,6 @@ def test_a_damaged_cache_is_an_empty_one(tmp_path: Path, damage: str) -> None:
     cache.path.write_text(damage)
     command = AgentCommand(argv=(str(agent),), folders=())
     assert cache.output(command, None, lambda _: "agent 2.0.0") == "agent 2.0.0"
-
-
-@pytest.mark.parametrize(
-    ("printed", "version"),
-    [
-        ("codex-cli 0.153.4\n", "0.153.4"),
-        ("2.1.332 (Claude Code)", "2.1.332"),
-        ("v1.0.0-beta.2", "1.0.0-beta.2"),
-        ("no version here", None),
-        ("WARNING: x\nagent 3.4", "3.4"),
-    ],
-)
-def test_the_version_is_the_first_dotted_number(printed: str, version: str | None) -> None:
-    assert version_in(printed) == version
 
 
 def test_a_file_that_may_stand_for_many_programs_is_asked_each_time(tmp_path: Path) -> None:
