@@ -13,7 +13,7 @@ DEMO_AGENTS := codex-0.153.4 claude-2.1.332 pi-0.74.2
 # servers of terminals.
 SYSTEM_PACKAGES := strace iproute2 ripgrep tmux screen
 
-.PHONY: help setup agents demo test lint bench matrix system clean
+.PHONY: help setup agents demo test lint picture bench matrix system clean
 .DEFAULT_GOAL := help
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make test    set everything up, lint, and run every test, WORKERS=$(WORKERS) files at a time"
 	@echo "make setup   the virtual environment with amux and its tools"
 	@echo "make agents  the pinned real agents, below fixtures/agents/"
+	@echo "make picture  the drawing of the rooms in docs/architecture.md, from the imports"
 	@echo "make bench   the benchmarks, each a ratio in one run"
 	@echo "make matrix  many versions of the agents, report against request, into docs/evidence.md"
 
@@ -60,6 +61,10 @@ system:
 
 demo: setup $(foreach agent,$(DEMO_AGENTS),fixtures/agents/$(agent)/node_modules/.amux-installed)
 	$(BIN)/amux demo --agents fixtures/agents
+
+# The rooms in docs/architecture.md, from the imports.
+picture: setup
+	$(BIN)/python -m fixtures.rooms
 
 lint: setup
 	$(BIN)/ruff check .
