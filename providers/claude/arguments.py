@@ -149,7 +149,7 @@ def command(items: tuple[Item, ...]) -> str | None:
     return None
 
 
-def refuse_unbindable(items: tuple[Item, ...]) -> None:
+def refuse_without_conversation(items: tuple[Item, ...]) -> None:
     """Raise BadArguments where the arguments start no conversation here that could be bound."""
     found = command(items)
     if found is not None:

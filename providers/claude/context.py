@@ -31,7 +31,7 @@ QUESTION: Final[JsonObject] = {
 }
 
 
-def moment(message: JsonObject) -> Moment | None:
+def turn_event(message: JsonObject) -> Moment | None:
     """Say where a turn begins (a user's message, or Claude's own `init`) and ends."""
     match message.get("type"), message.get("subtype"):
         case ("user", _) | ("system", "init"):
@@ -43,7 +43,7 @@ def moment(message: JsonObject) -> Moment | None:
     return None
 
 
-def answered(message: JsonObject) -> tuple[Sighting, ...] | None:
+def read_answer(message: JsonObject) -> tuple[Sighting, ...] | None:
     """Read the answer to QUESTION; None for another message."""
     response = message.get("response")
     if message.get("type") != "control_response" or not isinstance(response, dict):
@@ -61,12 +61,12 @@ def sightings(usage: JsonObject) -> tuple[Sighting, ...]:
     return (*_files(usage), *_tools(usage))
 
 
-def native(usage: JsonObject) -> tuple[str, ...]:
+def native_memory_files(usage: JsonObject) -> tuple[str, ...]:
     """Return the files of Claude's own memory in the context."""
     return tuple(path for kind, path in _listed(usage) or () if kind == AUTO_MEMORY)
 
 
-def offered(usage: JsonObject) -> tuple[str, ...] | None:
+def memory_tools(usage: JsonObject) -> tuple[str, ...] | None:
     """Return the names of the memory tools; None where the answer lists no tools at all."""
     listed = usage.get("mcpTools")
     if not isinstance(listed, list):
@@ -83,7 +83,7 @@ def _files(usage: JsonObject) -> tuple[Sighting, ...]:
     whose = Sighting(
         control=INSTRUCTION_FILES, observed=", ".join(others) or "none", source=f"{USAGE} {FILES}"
     )
-    mine = native(usage)
+    mine = native_memory_files(usage)
     wrong = f"Claude has its own memory ({', '.join(mine)}) in this conversation's context, which "
     found = Sighting(
         control=NATIVE_MEMORY,
@@ -95,7 +95,7 @@ def _files(usage: JsonObject) -> tuple[Sighting, ...]:
 
 
 def _tools(usage: JsonObject) -> tuple[Sighting, ...]:
-    mine = offered(usage)
+    mine = memory_tools(usage)
     if mine is None:
         return ()
     none = "" if mine else "Claude has none of the memory tools in this conversation's context"

@@ -45,7 +45,7 @@ def native_resume(items: tuple[argv.Item, ...]) -> NativeResume | None:
     return None
 
 
-def continued(
+def resolve(
     request: AgentRequest, items: tuple[argv.Item, ...], named: NativeResume, facts: Facts
 ) -> NativeResume | tuple[str, ...] | None:
     """Find the conversation that Claude will open; None where somebody will pick it in Claude.
@@ -105,7 +105,7 @@ def _newest(listing: bytes | None) -> str | None:
     return max(found)[1] if found else None
 
 
-def choose(request: AgentRequest, items: tuple[argv.Item, ...], *, bound: bool) -> Conversation:
+def choose_id(request: AgentRequest, items: tuple[argv.Item, ...], *, bound: bool) -> Conversation:
     """Name the conversation; arguments that resume an unbound one stay as they are."""
     named = argv.values(items, argv.SESSION_ID)
     chosen = named[-1] if named else None

@@ -51,7 +51,7 @@ def ask(channel: Channel, subtype: str, request_id: str, *, deadline: float) -> 
     return body if isinstance(body, dict) else {}
 
 
-def settings_of(channel: Channel) -> JsonObject:
+def read_settings(channel: Channel) -> JsonObject:
     """Ask for the settings, effective and of each source; raise NotConfirmed without an answer."""
     try:
         return ask(channel, "get_settings", SETTINGS_ID, deadline=SETTINGS_DEADLINE)
@@ -60,7 +60,7 @@ def settings_of(channel: Channel) -> JsonObject:
         raise NotConfirmed(message, answer=error.answer) from error
 
 
-def memory_off(answer: JsonObject) -> Evidence:
+def memory_off_evidence(answer: JsonObject) -> Evidence:
     """Read the settings; raise NotConfirmed unless the effective ones switch auto memory off."""
     seen = _environment(answer.get("effective")).get(SWITCH)
     if not isinstance(seen, str) or seen.strip().lower() not in TRUE:
@@ -121,7 +121,7 @@ def version(channel: Channel) -> str:
     return str(answer.get(SAID) or "")
 
 
-def initial(message: JsonObject) -> tuple[Evidence | Sighting, ...]:
+def read_init(message: JsonObject) -> tuple[Evidence | Sighting, ...]:
     """Read the `init` event; raise NotConfirmed if it names an auto memory folder.
 
     A conversation without a memory tool is a sighting, which contradicts its launch.

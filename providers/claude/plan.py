@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Final
 from amux.materializer.values import PlannedFile
 from amux.providers.base import MAX_FACT_BYTES, Framing, LaunchPlan, Mode
 from amux.providers.claude import arguments as argv
-from amux.providers.claude import conversation, others, settings, sources, tools
+from amux.providers.claude import (
+    conversation,
+    injected_text,
+    native_memory,
+    settings,
+    settings_sources,
+    tools,
+)
 from amux.providers.claude.transcript import READ_BEFORE
 from amux.providers.claude.version import SUPPORT, Release
 from amux.providers.errors import BadArguments, require_utf8
@@ -87,19 +94,19 @@ class Draft:
         self.words.append(f"{option}={posixpath.join(self.config, name)}")
 
 
-def unbound(request: AgentRequest, items: tuple[argv.Item, ...], facts: Facts) -> LaunchPlan:
+def without_memory(request: AgentRequest, items: tuple[argv.Item, ...], facts: Facts) -> LaunchPlan:
     """Start Claude as the caller's arguments say, under an id that a resume can name."""
-    talk = conversation.choose(request, items, bound=False)
+    talk = conversation.choose_id(request, items, bound=False)
     words = argv.compose(talk.items, *_stream(request, items), *talk.words)
     return LaunchPlan(
         argv=(*request.command, *words),
         framing=_framing(request),
         native_id=talk.native_id,
-        warnings=others.outer(request, facts),
+        warnings=injected_text.outer(request, facts),
     )
 
 
-def bound(caller: Caller, grant: Grant) -> LaunchPlan:
+def with_memory(caller: Caller, grant: Grant) -> LaunchPlan:
     """Start Claude with one merged append, auto memory off, and the memory tools."""
     request = caller.request
     draft = Draft(grant.config)
@@ -110,11 +117,11 @@ def bound(caller: Caller, grant: Grant) -> LaunchPlan:
     added = _reach_subagents(caller, grant, draft)
     _fixed_options(caller, draft)
     _settings(caller, added, draft)
-    draft.files.append(PlannedFile(name=tools.FILE, content=tools.config(grant)))
-    draft.words.extend(tools.words(grant))
+    draft.files.append(PlannedFile(name=tools.FILE, content=tools.mcp_config(grant)))
+    draft.words.extend(tools.arguments_for(grant))
     draft.warnings.extend(tools.warnings(request, caller.items, caller.facts, caller.layers))
     draft.warnings.extend(_other_texts(caller))
-    talk = conversation.choose(request, caller.items, bound=True)
+    talk = conversation.choose_id(request, caller.items, bound=True)
     kept = argv.without(talk.items, *MERGED)
     return LaunchPlan(
         argv=(*request.command, *argv.compose(kept, *draft.words, *talk.words)),
@@ -146,11 +153,11 @@ def _fixed_options(caller: Caller, draft: Draft) -> None:
 def _other_texts(caller: Caller) -> Iterator[str]:
     """Say which other text may be in the conversation, and what may be missing from it."""
     request, items, facts = caller.request, caller.items, caller.facts
-    yield from others.warnings(request, items, facts, caller.layers)
+    yield from injected_text.warnings(request, items, facts, caller.layers)
     if request.resume is None:
-        yield from others.unread(request, facts, caller.layers)
-    if not sources.outer_excluded(request):
-        yield from others.outer(request, facts)
+        yield from native_memory.unread_notice(request, facts, caller.layers)
+    if not settings_sources.outer_excludes(request):
+        yield from injected_text.outer(request, facts)
     if request.mode is Mode.TERMINAL and _is_prompted(items):
         yield (
             "on its screen Claude sends a prompt of the command line before it has loaded the "
@@ -200,7 +207,7 @@ def _reach_subagents(caller: Caller, grant: Grant, draft: Draft) -> tuple[settin
 
 
 def _settings(caller: Caller, added: tuple[settings.Settings, ...], draft: Draft) -> None:
-    added = (*added, sources.outer_excluded(caller.request))
+    added = (*added, settings_sources.outer_excludes(caller.request))
     merged = settings.merged((*caller.layers, *added, settings.OFF_SETTINGS, settings.HERE))
     asked = ({"env": caller.request.environment}, *caller.layers)
     if settings.turns_memory_on(asked):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from amux.materializer.values import PlannedFile
 from amux.providers.base import Framing, Preflight
 from amux.providers.claude import arguments as argv
-from amux.providers.claude import settings, sources, tools
-from amux.providers.claude.plan import STREAM, bound
+from amux.providers.claude import settings, settings_sources, tools
+from amux.providers.claude.plan import STREAM, with_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -50,7 +50,7 @@ PASSING: Final = frozenset(_PASSING.split())
 """Variables of one terminal or shell, which no answer depends on."""
 
 
-def preflight(caller: Caller, grant: Grant) -> Preflight:
+def plan_preflight(caller: Caller, grant: Grant) -> Preflight:
     """Ask a Claude that runs no hook, no server but ours, and keeps no conversation."""
     request = caller.request
     asked = settings.merged((*caller.layers, settings.OFF_SETTINGS, QUIET, *_marks(caller)))
@@ -62,7 +62,7 @@ def preflight(caller: Caller, grant: Grant) -> Preflight:
             *(option for _, option in STREAM),
             "--no-session-persistence",
             "--strict-mcp-config",
-            f"{argv.MCP_CONFIG}={tools.tried(grant)}",
+            f"{argv.MCP_CONFIG}={tools.preflight_config(grant)}",
             f"{argv.SETTINGS}={posixpath.join(grant.config, FILE)}",
             *settling,
         ),
@@ -75,7 +75,7 @@ def preflight(caller: Caller, grant: Grant) -> Preflight:
 
 def _ours(caller: Caller, grant: Grant) -> Iterator[str]:
     """Give the launch's options without their texts: who does not know one ends here, before it."""
-    planned = argv.parse(bound(caller, grant).argv[len(caller.request.command) :])
+    planned = argv.parse(with_memory(caller, grant).argv[len(caller.request.command) :])
     for name, value in OURS:
         if argv.given(planned, name):
             yield f"{name}={posixpath.join(grant.config, FILE) if value is None else value}"
@@ -87,7 +87,7 @@ def _remember(
     """Digest everything that the answer depends on; None where not all of that can be known."""
     request = caller.request
     options = (item.name or "" for item in caller.items)
-    if not sources.knowable(request, caller.facts, caller.layers, options):
+    if not settings_sources.is_cacheable(request, caller.facts, caller.layers, options):
         return None
     return _digest(
         (
@@ -98,9 +98,9 @@ def _remember(
             [word.replace(grant.config, "") for word in settling],
             asked,
             # Another user's copy of the command lies in the run, whose name no answer depends on.
-            tools.tried(grant).replace(grant.config, ""),
+            tools.preflight_config(grant).replace(grant.config, ""),
             _lasting(request, grant),
-            sources.fingerprint(request, caller.facts),
+            settings_sources.fingerprint(request, caller.facts),
         )
     )
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, ClassVar
 
-from amux.providers import unknown
+from amux.providers import unknown_option
 from amux.providers.base import Capabilities, Confirmed, Mode, Provider, Tools
 from amux.providers.claude import arguments as argv
 from amux.providers.claude import (
     context,
+    control_requests,
     conversation,
     evidence,
-    offered,
-    others,
+    injected_text,
+    native_memory,
+    offered_tools,
     plan,
     preflight,
-    requests,
     settings,
-    sources,
+    settings_sources,
     subagents,
     tools,
     transcript,
@@ -70,8 +71,13 @@ class ClaudeProvider(Provider):
             for value in argv.values(items, name)
         ]
         mine.extend(settings.files(argv.values(items, argv.SETTINGS), request.cwd))
-        mine.extend(tools.questions(request, items))
-        return (*mine, *sources.questions(request), *others.questions(request, items))
+        mine.extend(tools.files_to_read(request, items))
+        return (
+            *mine,
+            *settings_sources.files_to_read(request),
+            *injected_text.files_to_read(request, items),
+            *native_memory.folders(request),
+        )
 
     def follow(self, request: AgentRequest, facts: Facts) -> tuple[str, ...]:
         """Name the files of installed plugins, which may put text into the conversation."""
@@ -80,7 +86,10 @@ class ClaudeProvider(Provider):
             given = settings.read(named, cwd=request.cwd, facts=facts)
         except BadArguments:  # said by the plan, where it matters
             given = ()
-        return others.follow(request, facts, given)
+        return (
+            *injected_text.more_files_to_read(request, facts, given),
+            *native_memory.chosen_folder(request, facts, given),
+        )
 
     def traces(self, request: AgentRequest) -> tuple[Trace, ...]:
         """Look for native memory that a resumed conversation has read."""
@@ -95,7 +104,7 @@ class ClaudeProvider(Provider):
         self, request: AgentRequest, named: NativeResume, facts: Facts
     ) -> NativeResume | tuple[str, ...] | None:
         """Find the conversation of `--continue` and of a path."""
-        return conversation.continued(request, argv.parse(request.arguments), named, facts)
+        return conversation.resolve(request, argv.parse(request.arguments), named, facts)
 
     def converses(self, arguments: tuple[str, ...]) -> bool:
         """Say whether neither help nor the version is all that is asked for."""
@@ -112,28 +121,28 @@ class ClaudeProvider(Provider):
         require_utf8_folder("Claude", request.cwd)
         items = argv.parse(request.arguments)
         if grant is None:
-            return plan.unbound(request, items, facts)
+            return plan.without_memory(request, items, facts)
         SUPPORT.require(request.version)
-        unknown.refuse(f"Claude Code {request.version}", request.unknown)
-        argv.refuse_unbindable(items)
+        unknown_option.refuse_version(f"Claude Code {request.version}", request.unknown)
+        argv.refuse_without_conversation(items)
         named = argv.values(items, argv.SETTINGS)
         layers = settings.read(named, cwd=request.cwd, facts=facts)
         caller = plan.Caller(request=request, facts=facts, items=items, layers=layers)
         if request.mode is not Mode.STREAM and confirmed is None:
-            return preflight.preflight(caller, grant)
-        return plan.bound(caller, grant)
+            return preflight.plan_preflight(caller, grant)
+        return plan.with_memory(caller, grant)
 
     def unknown_flag(self, request: AgentRequest, said: str) -> str:
         """Name the option of amux's own that Claude does not know."""
-        return unknown.option(said, request.arguments)
+        return unknown_option.find(said, request.arguments)
 
     def confirm(self, channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
         """Ask the pre-flight's Claude for its settings, and whether it may have the tools."""
-        answer = evidence.settings_of(channel)
-        off = evidence.memory_off(answer)
+        answer = evidence.read_settings(channel)
+        off = evidence.memory_off_evidence(answer)
         seen, warnings = evidence.tools_allowed(channel, resumed=bool(grant.instructions))
-        tools_seen, lacking = offered.tools(channel, request, answer, seen)
-        reached, unreached = subagents.reached(request, answer, asked_before=True)
+        tools_seen, lacking = offered_tools.offered_evidence(channel, request, answer, seen)
+        reached, unreached = subagents.protocol_evidence(request, answer, asked_before=True)
         return Confirmed(
             evidence=(off, tools_seen, reached),
             warnings=(*warnings, *lacking, *unreached),
@@ -147,11 +156,11 @@ class ClaudeProvider(Provider):
         found: tuple[Evidence, ...] = ()
         warnings: tuple[str, ...] = ()
         if grant is not None:
-            answer = evidence.settings_of(channel)
-            off = evidence.memory_off(answer)
+            answer = evidence.read_settings(channel)
+            off = evidence.memory_off_evidence(answer)
             loaded, warnings = evidence.tools_loaded(channel, resumed=bool(grant.instructions))
-            tools_seen, lacking = offered.tools(channel, request, answer, loaded)
-            reached, unreached = subagents.reached(request, answer, asked_before=False)
+            tools_seen, lacking = offered_tools.offered_evidence(channel, request, answer, loaded)
+            reached, unreached = subagents.protocol_evidence(request, answer, asked_before=False)
             found = (off, tools_seen, reached)
             warnings = (*warnings, *lacking, *unreached)
         return Confirmed(
@@ -169,7 +178,7 @@ class ClaudeProvider(Provider):
 
     def sightings(self, part: TranscriptPart) -> tuple[Sighting, ...]:
         """Read native memory, text and tools in what Claude wrote down of its requests."""
-        return transcript.sightings(part)
+        return transcript.read_part(part)
 
     def inquiry(self) -> JsonObject | None:
         """Ask for the context's usage."""
@@ -177,11 +186,11 @@ class ClaudeProvider(Provider):
 
     def moment(self, message: JsonObject) -> Moment | None:
         """Read where turns begin and end, and compactions."""
-        return context.moment(message)
+        return context.turn_event(message)
 
     def answered(self, message: JsonObject) -> tuple[Sighting, ...] | None:
         """Read native memory, instruction files and memory tools in the context's usage."""
-        return context.answered(message)
+        return context.read_answer(message)
 
     def outgoing(
         self,
@@ -193,11 +202,11 @@ class ClaudeProvider(Provider):
     ) -> JsonObject:
         """Hold a supervisor's control requests to what the launch confirmed."""
         del method, subagent_instructions
-        return requests.held(params, instructions)
+        return control_requests.bind_request(params, instructions)
 
     def refusal(self, message: JsonObject, reason: str) -> JsonObject | None:
         """Answer a control request that is refused; other messages have no answer."""
-        return requests.refusal(message, reason)
+        return control_requests.error_response(message, reason)
 
     def ending(self, request: AgentRequest) -> Ending:
         """Name the locks that Claude holds while it refreshes a login or writes its state.
@@ -209,5 +218,5 @@ class ClaudeProvider(Provider):
     def observe(self, message: JsonObject) -> tuple[Evidence | Sighting, ...]:
         """Read the `init` event of each turn."""
         if message.get("type") == "system" and message.get("subtype") == "init":
-            return evidence.initial(message)
+            return evidence.read_init(message)
         return ()

@@ -19,7 +19,7 @@ HOOKLESS: Final = ("--bare", "--safe-mode")
 SIMPLE: Final = "CLAUDE_CODE_SIMPLE"
 
 
-def reached(
+def protocol_evidence(
     request: AgentRequest, answer: JsonObject, *, asked_before: bool
 ) -> tuple[Evidence, tuple[str, ...]]:
     """Say how sub-agents get the protocol, from the answer to `get_settings`; and warnings.

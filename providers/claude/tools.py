@@ -19,7 +19,7 @@ PREFIX: Final = f"mcp__{SERVER}"
 FILE: Final = "mcp.json"
 
 
-def config(grant: Grant) -> bytes:
+def mcp_config(grant: Grant) -> bytes:
     """Return the MCP configuration file; it is loaded with the caller's own ones."""
     server = {
         "type": "stdio",
@@ -31,7 +31,7 @@ def config(grant: Grant) -> bytes:
     return json.dumps({"mcpServers": {SERVER: server}}, ensure_ascii=False).encode()
 
 
-def tried(grant: Grant) -> str:
+def preflight_config(grant: Grant) -> str:
     """Return the configuration that a pre-flight is asked about; only the tools wait for it."""
     server = {
         "type": "stdio",
@@ -42,7 +42,7 @@ def tried(grant: Grant) -> str:
     return json.dumps({"mcpServers": {SERVER: server}}, ensure_ascii=False)
 
 
-def words(grant: Grant) -> tuple[str, str]:
+def arguments_for(grant: Grant) -> tuple[str, str]:
     """Return the arguments; of two servers with one name Claude takes the last, so they go last."""
     return (
         f"{argv.MCP_CONFIG}={posixpath.join(grant.config, FILE)}",
@@ -50,7 +50,7 @@ def words(grant: Grant) -> tuple[str, str]:
     )
 
 
-def questions(request: AgentRequest, items: tuple[argv.Item, ...]) -> Iterator[str]:
+def files_to_read(request: AgentRequest, items: tuple[argv.Item, ...]) -> Iterator[str]:
     """Name the caller's own MCP configuration files."""
     for value in argv.values(items, argv.MCP_CONFIG):
         if not is_inline(value):
@@ -71,11 +71,11 @@ def warnings(
         permissions = layer.get("permissions")
         rules = permissions.get("deny") if isinstance(permissions, dict) else None
         denied.extend(str(rule) for rule in (rules if isinstance(rules, list) else ()))
-    if any(touches(rule) for rule in denied):
+    if any(concerns_tools(rule) for rule in denied):
         yield "the caller's own rules deny the memory tools, so Claude does not offer them"
 
 
-def touches(rule: str) -> bool:
+def concerns_tools(rule: str) -> bool:
     """Say whether a permission rule can be about the memory tools; versions differ in wildcards."""
     name = rule.partition("(")[0].strip()
     if name == PREFIX or name.startswith(f"{PREFIX}__"):

@@ -68,7 +68,7 @@ def transcripts(folder: str, native_id: str) -> Transcripts:
     )
 
 
-def sightings(part: TranscriptPart) -> tuple[Sighting, ...]:
+def read_part(part: TranscriptPart) -> tuple[Sighting, ...]:
     """Read a part; what its version does not store is said to be not stored, never absent."""
     seen = _read(part.content)
     turn = sum(seen.answers.values())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from amux.providers.base import NativeResume
-from amux.providers.codex.flags import literal
+from amux.providers.codex.flags import toml_literal
 from amux.providers.errors import BadArguments
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class CallerArguments:
             if word.option in _CONFIG or word.option in _FEATURES:
                 kept += word.texts
             elif word.option in _AS_CONFIG and word.value is not None:
-                kept += ["-c", f"{_AS_CONFIG[word.option]}={literal(word.value)}"]
+                kept += ["-c", f"{_AS_CONFIG[word.option]}={toml_literal(word.value)}"]
         return tuple(kept)
 
     def ending_with(self, ours: Sequence[str]) -> tuple[str, ...]:

@@ -11,12 +11,12 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from amux.providers.base import Evidence
-from amux.providers.codex.config import objects
+from amux.providers.codex.effective_config import objects
 from amux.providers.errors import NotConfirmed, RequestRefused
 
 if TYPE_CHECKING:
     from amux.providers.base import JsonObject
-    from amux.providers.codex.asking import Answer, Call
+    from amux.providers.codex.app_server import Answer, Call
 
 LIST: Final = "experimentalFeature/list"
 MEMORIES: Final = "memories"
@@ -25,13 +25,13 @@ ALL: Final = 1000
 """Entries of one page: far more than there are (224 in 0.171.0)."""
 
 
-def listing(native_id: str | None = None) -> Call:
+def list_request(native_id: str | None = None) -> Call:
     """Return the request for the features in effect, for one loaded thread where it is named."""
     parameters: JsonObject = {"limit": ALL}
     return LIST, parameters if native_id is None else {**parameters, "threadId": native_id}
 
 
-def off_evidence(answer: Answer, source: str = LIST) -> Evidence:
+def memory_off_evidence(answer: Answer, source: str = LIST) -> Evidence:
     """Return evidence that the feature is not in effect; raise NotConfirmed."""
     if isinstance(answer, RequestRefused):
         raise NotConfirmed(

@@ -28,7 +28,7 @@ TOOL_NAMES: Final = (
     "amux.result_continue",
 )
 
-OFF: Final = {
+MEMORY_OFF: Final = {
     "features.memories": False,
     "features.memory_tool": False,
     "memories.use_memories": False,
@@ -36,15 +36,15 @@ OFF: Final = {
 }
 """All four: the legacy alias `memory_tool` in a file would beat `features.memories` alone."""
 
-DISABLED: Final = ("--disable", "memories", "--disable", "memory_tool")
+DISABLE_MEMORY: Final = ("--disable", "memories", "--disable", "memory_tool")
 """Beside a caller's `--enable`, which comes after every `-c`; `--disable` comes after both."""
 NO_HOOKS: Final = {"features.hooks": False}
 INSTRUCTIONS: Final = "developer_instructions"
-DIRECT: Final = "features.code_mode.direct_only_tool_namespaces"
+DIRECT_NAMESPACES: Final = "features.code_mode.direct_only_tool_namespaces"
 """Shows the tools to models that would have to search for them; unknown to 0.141 and older."""
 SUBAGENT_TEXT: Final = "features.multi_agent_v2.subagent_developer_instructions"
 """What sub-agents get in place of the developer instructions, also where it is empty."""
-SPARED: Final = frozenset({DIRECT, SUBAGENT_TEXT})
+OPTIONAL: Final = frozenset({DIRECT_NAMESPACES, SUBAGENT_TEXT})
 """Keys that a launch can be without in a version that does not know them."""
 MAX_ARGUMENT_BYTES: Final = 131_071
 """The kernel's limit for one argument."""
@@ -57,7 +57,7 @@ _AT_KEY: Final = re.compile(r"^in `([^`]+)`$", re.MULTILINE)
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def literal(value: object) -> str:
+def toml_literal(value: object) -> str:
     """Return a value as TOML on one line. Bool, int, str, lists and string-keyed mappings."""
     match value:
         case bool():
@@ -67,15 +67,15 @@ def literal(value: object) -> str:
         case str():
             return _string(value)
         case list() | tuple():
-            return "[" + ", ".join(literal(item) for item in value) + "]"
+            return "[" + ", ".join(toml_literal(item) for item in value) + "]"
         case dict():
-            pairs = (f"{key(name)} = {literal(item)}" for name, item in value.items())
+            pairs = (f"{toml_key(name)} = {toml_literal(item)}" for name, item in value.items())
             return "{" + ", ".join(pairs) + "}"
         case _:
             raise BadArguments(f"{type(value).__name__} cannot be passed to Codex as TOML")
 
 
-def key(name: str) -> str:
+def toml_key(name: str) -> str:
     """Return one segment of a TOML key, quoted where it must be."""
     return name if _BARE_KEY.fullmatch(name) else _string(name)
 
@@ -83,7 +83,7 @@ def key(name: str) -> str:
 def overrides(values: Mapping[str, object]) -> tuple[str, ...]:
     """Return `-c key=value` for each dotted key."""
     return tuple(
-        part for name, value in values.items() for part in ("-c", f"{name}={literal(value)}")
+        part for name, value in values.items() for part in ("-c", f"{name}={toml_literal(value)}")
     )
 
 
@@ -102,17 +102,17 @@ def server_entry(grant: Grant) -> dict[str, object]:
     }
 
 
-def bound(grant: Grant, unknown: frozenset[str] = frozenset()) -> dict[str, object]:
+def memory_overrides(grant: Grant, unknown: frozenset[str] = frozenset()) -> dict[str, object]:
     """Return every override of a bound launch, by dotted key; those that are `unknown` are needed.
 
     Raises UnsupportedVersion for an agent that does not know one that the launch cannot do without.
     """
-    values: dict[str, object] = dict(OFF)
+    values: dict[str, object] = dict(MEMORY_OFF)
     if grant.tools is Tools.MCP:
         for name, value in server_entry(grant).items():
             values[f"mcp_servers.{SERVER}.{name}"] = value
-        values[DIRECT] = [NAMESPACE]
-    needed = sorted((unknown & values.keys()) - {DIRECT})
+        values[DIRECT_NAMESPACES] = [NAMESPACE]
+    needed = sorted((unknown & values.keys()) - {DIRECT_NAMESPACES})
     if needed:
         raise UnsupportedVersion(
             f"Codex ended because it does not understand `-c {needed[0]}=…`, which amux passes to "
@@ -122,7 +122,7 @@ def bound(grant: Grant, unknown: frozenset[str] = frozenset()) -> dict[str, obje
     return {name: value for name, value in values.items() if name not in unknown}
 
 
-def key_that_ended(said: str) -> str:
+def rejected_key(said: str) -> str:
     """Return the key, or in older versions its table, of a flag that Codex ended of, else nothing.
 
     For what is wrong in a file Codex does not end.
@@ -131,24 +131,24 @@ def key_that_ended(said: str) -> str:
     return str(found[-1]) if found else ""
 
 
-def own_keys(at: str) -> tuple[str, ...]:
+def our_keys_at(at: str) -> tuple[str, ...]:
     """Return those of amux's own keys that are `at` this key, likeliest first."""
     servers = (f"mcp_servers.{SERVER}.{name}" for name in SERVER_KEYS)
-    keys = (DIRECT, *OFF, *NO_HOOKS, *servers, SUBAGENT_TEXT)
-    return tuple(name for name in keys if overlap(name, at))
+    keys = (DIRECT_NAMESPACES, *MEMORY_OFF, *NO_HOOKS, *servers, SUBAGENT_TEXT)
+    return tuple(name for name in keys if keys_overlap(name, at))
 
 
-def overlap(name: str, other: str) -> bool:
+def keys_overlap(name: str, other: str) -> bool:
     """Say whether two dotted keys are the same or one is in the table of the other."""
     return f"{name}.".startswith(f"{other}.") or f"{other}.".startswith(f"{name}.")
 
 
-def carrying(name: str, text: str) -> tuple[str, ...]:
+def text_override(name: str, text: str) -> tuple[str, ...]:
     """Return the override that carries a text with the protocol merged into it.
 
     Raises BadArguments where the kernel would refuse the argument for its length.
     """
-    flag = f"{name}={literal(text)}"
+    flag = f"{name}={toml_literal(text)}"
     size = len(flag.encode())
     if size > MAX_ARGUMENT_BYTES:
         raise BadArguments(

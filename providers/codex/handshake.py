@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from amux.providers.base import Confirmed, Evidence, Tools
 from amux.providers.codex import (
-    config,
+    effective_config,
     features,
     flags,
     hooks,
@@ -18,13 +18,13 @@ from amux.providers.codex import (
     tools,
     version,
 )
-from amux.providers.codex.asking import ANSWER_SECONDS, START_SECONDS, ask_all
+from amux.providers.codex.app_server import ANSWER_SECONDS, START_SECONDS, ask_all
 from amux.providers.errors import BadArguments, NotConfirmed, RequestRefused, UnsupportedVersion
 from amux.providers.release import number
 
 if TYPE_CHECKING:
     from amux.providers.base import AgentRequest, Channel, Grant, JsonObject
-    from amux.providers.codex.asking import Answer, Call
+    from amux.providers.codex.app_server import Answer, Call
 
 CLIENT: Final = {"name": "amux", "title": "amux", "version": "0.1.0"}
 THREAD_CONFIG: Final = "thread-config"
@@ -60,7 +60,7 @@ def open_agent(channel: Channel, request: AgentRequest) -> Opened:
     channel.notify("initialized")
     home = answer.get("codexHome")
     planned = planned_home(request)
-    said = version.said_by(str(answer.get("userAgent") or ""))
+    said = version.from_user_agent(str(answer.get("userAgent") or ""))
     if home is None and number(request.version) < version.FIRST_WITH_MEMORY_MODE:
         return Opened((), said)  # it tells no home yet, and is launched without memory only
     if home != planned:
@@ -83,17 +83,17 @@ def read_config(channel: Channel, request: AgentRequest) -> JsonObject:
     return _readable(answer)
 
 
-def read_off(
+def read_memory_off(
     channel: Channel, request: AgentRequest, when: str = ""
 ) -> tuple[JsonObject, tuple[Evidence, ...]]:
     """Return the effective configuration, and evidence that native memory is off.
 
     Raises NotConfirmed. `when` is added to where the evidence comes from.
     """
-    read, listed = ask_all(channel, (_configuration(request), features.listing()))
+    read, listed = ask_all(channel, (_configuration(request), features.list_request()))
     answer = _readable(read)
-    off = config.off_evidence(answer, f"config/read{when}")
-    return answer, (*off, features.off_evidence(listed, f"{features.LIST}{when}"))
+    off = effective_config.memory_off_evidence(answer, f"config/read{when}")
+    return answer, (*off, features.memory_off_evidence(listed, f"{features.LIST}{when}"))
 
 
 def _configuration(request: AgentRequest) -> Call:
@@ -111,24 +111,26 @@ def _readable(answer: Answer) -> JsonObject:
 
 def config_warnings(answer: JsonObject, grant: Grant) -> tuple[str, ...]:
     """Return what the configuration does to the launch, apart from native memory."""
-    found = config.role_warnings(answer) + subagents.warnings(answer, grant)
+    found = effective_config.role_warnings(answer) + subagents.warnings(answer, grant)
     if grant.tools is Tools.MCP:
-        found += config.server_warnings(answer, flags.server_entry(grant))
-        found += config.namespace_warnings(answer)
+        found += effective_config.server_warnings(answer, flags.server_entry(grant))
+        found += effective_config.namespace_warnings(answer)
     return found
 
 
-def merged(
+def merge_texts(
     answer: JsonObject, request: AgentRequest, grant: Grant, *, lasting: bool = False
 ) -> Texts:
     """Return the frozen texts of a resume, or the configured ones and the protocol."""
     instructions = grant.instructions
     if instructions is None:
-        instructions = config.merge(config.developer_instructions(answer), grant.protocol)
-    return Texts(instructions, subagents.merged(answer, request, grant, lasting=lasting))
+        instructions = effective_config.append_protocol(
+            effective_config.developer_instructions(answer), grant.protocol
+        )
+    return Texts(instructions, subagents.merge_text(answer, request, grant, lasting=lasting))
 
 
-def open_bound(channel: Channel, request: AgentRequest, texts: Texts) -> tuple[str, Texts]:
+def open_bound_thread(channel: Channel, request: AgentRequest, texts: Texts) -> tuple[str, Texts]:
     """Open the thread and return its id, with the texts that it was opened with.
 
     A session's text of sub-agents' own is left out where an older Codex resumes it, which does not
@@ -137,10 +139,10 @@ def open_bound(channel: Channel, request: AgentRequest, texts: Texts) -> tuple[s
     try:
         return open_thread(channel, request, texts), texts
     except RequestRefused as error:
-        at = flags.key_that_ended(error.answer)
-        if texts.subagents is None or not flags.overlap(flags.SUBAGENT_TEXT, at):
+        at = flags.rejected_key(error.answer)
+        if texts.subagents is None or not flags.keys_overlap(flags.SUBAGENT_TEXT, at):
             raise
-    return open_bound(channel, request, replace(texts, subagents=None))
+    return open_bound_thread(channel, request, replace(texts, subagents=None))
 
 
 def open_thread(channel: Channel, request: AgentRequest, texts: Texts | None) -> str:
@@ -153,7 +155,7 @@ def open_thread(channel: Channel, request: AgentRequest, texts: Texts | None) ->
         parameters["developerInstructions"] = texts.instructions
         if texts.subagents is not None:
             own = parameters.get("config", {})
-            parameters["config"] = threads.with_subagents(own, texts.subagents)
+            parameters["config"] = threads.with_subagent_text(own, texts.subagents)
     if request.resume is None:
         method = "thread/start"
     else:
@@ -169,16 +171,16 @@ def open_thread(channel: Channel, request: AgentRequest, texts: Texts | None) ->
 
 def disable_memory_mode(channel: Channel, request: AgentRequest, native_id: str) -> Evidence:
     """Store in Codex's own state that this thread gives no native memories."""
-    (answer,) = ask_all(channel, (memory_mode(native_id),))
-    return mode_evidence(request, answer)
+    (answer,) = ask_all(channel, (memory_mode_request(native_id),))
+    return memory_mode_evidence(request, answer)
 
 
-def memory_mode(native_id: str) -> Call:
+def memory_mode_request(native_id: str) -> Call:
     """Return the request that stores the disabled mode."""
     return threads.MEMORY_MODE, {"threadId": native_id, "mode": "disabled"}
 
 
-def mode_evidence(request: AgentRequest, answer: Answer) -> Evidence:
+def memory_mode_evidence(request: AgentRequest, answer: Answer) -> Evidence:
     """Read the answer to it; raise UnsupportedVersion or NotConfirmed."""
     if isinstance(answer, RequestRefused):
         if "unknown variant" in answer.answer:
@@ -202,25 +204,29 @@ def control(channel: Channel, request: AgentRequest, grant: Grant | None) -> Con
     if grant is None:
         native_id = open_thread(channel, request, None)
         return Confirmed(evidence=opened.evidence, native_id=native_id, version=opened.version)
-    answer, off = read_off(channel, request)
+    answer, off = read_memory_off(channel, request)
     warnings = config_warnings(answer, grant)
-    texts = merged(answer, request, grant)
-    native_id, sent = open_bound(channel, request, texts)
-    if request.resume is None and any(config.awaiting_trust(answer, key) for key in TEXTS):
-        answer, off = read_off(channel, request)
+    texts = merge_texts(answer, request, grant)
+    native_id, sent = open_bound_thread(channel, request, texts)
+    if request.resume is None and any(
+        effective_config.awaiting_trust(answer, key) for key in TEXTS
+    ):
+        answer, off = read_memory_off(channel, request)
         warnings = config_warnings(answer, grant)
-        if merged(answer, request, grant) != texts:
+        if merge_texts(answer, request, grant) != texts:
             # Opening it made Codex trust the folder, as it does without amux: begin again.
-            native_id, sent = open_bound(channel, request, merged(answer, request, grant))
-    asking = tools.question(request, grant, answer, native_id)
-    calls = (memory_mode(native_id), hooks.listing(request), *asking.calls)
+            native_id, sent = open_bound_thread(
+                channel, request, merge_texts(answer, request, grant)
+            )
+    asking = tools.choose_question(request, grant, answer, native_id)
+    calls = (memory_mode_request(native_id), hooks.list_request(request), *asking.calls)
     mode, listed, *answers = ask_all(channel, calls)
     seen, dropped = asking.read(channel, answers)
     return Confirmed(
         evidence=(
             *opened.evidence,
             *off,
-            mode_evidence(request, mode),
+            memory_mode_evidence(request, mode),
             *seen,
             *subagents.evidence(answer, grant, sent.subagents, "sent in the thread's config"),
         ),
@@ -238,16 +244,16 @@ def confirm(channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
     another = opened.another(request)
     if another is not None:
         return another
-    answer, off = read_off(channel, request, ", pre-flight")
-    config.check_not_pinned(answer)
-    (listed,) = ask_all(channel, (hooks.listing(request),))
+    answer, off = read_memory_off(channel, request, ", pre-flight")
+    effective_config.refuse_pinned_instructions(answer)
+    (listed,) = ask_all(channel, (hooks.list_request(request),))
     untrusted = tuple(
         f"{folder} is not trusted: its {key} are left out of this session, also if you trust the "
         "folder on the screen"
         for key in TEXTS
-        for folder in config.awaiting_trust(answer, key)
+        for folder in effective_config.awaiting_trust(answer, key)
     )
-    texts = merged(answer, request, grant, lasting=True)
+    texts = merge_texts(answer, request, grant, lasting=True)
     own = subagents.evidence(answer, grant, texts.subagents, "sent by -c")
     return Confirmed(
         evidence=(*opened.evidence, *off, *own),
@@ -258,13 +264,15 @@ def confirm(channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
     )
 
 
-def admit(channel: Channel, method: str, parameters: JsonObject, known: frozenset[str]) -> None:
+def refuse_foreign_thread(
+    channel: Channel, method: str, parameters: JsonObject, known: frozenset[str]
+) -> None:
     """Let a supervisor go on with threads of this session, and with their sub-agents, only.
 
     Any other may hold what native memory put into it, lacks the protocol, and has a stored memory
     mode that is not amux's to change. Raises BadArguments.
     """
-    native_id = threads.continued(method, parameters)
+    native_id = threads.continued_thread(method, parameters)
     if native_id is None or native_id in known:
         return
     (answer,) = ask_all(channel, (("thread/read", {"threadId": native_id}),))
@@ -290,5 +298,5 @@ def settle_opened(
     if thread.get("ephemeral") or thread.get("parentThreadId"):
         return Confirmed(native_id=native_id)
     evidence = disable_memory_mode(channel, request, native_id)
-    warnings = roles.unread(request.version, result.get("cwd"), request.cwd)
+    warnings = roles.unread_warnings(request.version, result.get("cwd"), request.cwd)
     return Confirmed(evidence=(evidence,), native_id=native_id, warnings=warnings)

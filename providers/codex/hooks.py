@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from amux.providers.codex.config import objects
+from amux.providers.codex.effective_config import objects
 from amux.providers.errors import RequestRefused
 
 if TYPE_CHECKING:
     from amux.providers.base import AgentRequest
-    from amux.providers.codex.asking import Answer, Call
+    from amux.providers.codex.app_server import Answer, Call
 
 BYPASS: Final = "--dangerously-bypass-hook-trust"
 HOOKS_THAT_RUN: Final = frozenset({"trusted", "managed", None})
 HOOKS_WITHOUT_TRUST: Final = frozenset({"untrusted", "modified"})
 
 
-def listing(request: AgentRequest) -> Call:
+def list_request(request: AgentRequest) -> Call:
     """Return the request for the hooks of the launch's folder."""
     return "hooks/list", {"cwds": [request.cwd]}
 

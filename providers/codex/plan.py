@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from amux.providers import outer
+from amux.providers import outer_home
 from amux.providers.base import Framing, LaunchPlan, Mode, Preflight
-from amux.providers.codex import flags, handshake, roles, subagents, threads, unread, version
+from amux.providers.codex import flags, handshake, native_memory, roles, subagents, threads, version
 from amux.providers.codex.arguments import read
 from amux.providers.errors import BadArguments, require_utf8_folder
 
@@ -87,14 +87,14 @@ def with_memory(
 def _bound(request: AgentRequest, caller: CallerArguments, grant: Grant, facts: Facts) -> _Bound:
     version.SUPPORT.require(request.version)
     warnings = (
-        *version.unproven(request.version),
+        *version.unproven_warnings(request.version),
         *roles.warnings(facts),
         *_outer(request, facts),
-        *unread.notice(request, handshake.planned_home(request), facts),
+        *native_memory.unread_notice(request, handshake.planned_home(request), facts),
     )
-    roles.check(facts, request.version)
-    disabled = flags.DISABLED if caller.enables else ()
-    overrides = flags.overrides(flags.bound(grant, request.unknown))
+    roles.refuse_native_memory(facts, request.version)
+    disabled = flags.DISABLE_MEMORY if caller.enables else ()
+    overrides = flags.overrides(flags.memory_overrides(grant, request.unknown))
     ours = (*overrides, *disabled, *_hooks(request))
     return _Bound(
         request=request,
@@ -115,7 +115,7 @@ def _check_channelless(request: AgentRequest, caller: CallerArguments) -> None:
     if request.mode is Mode.PASSTHROUGH and not caller.executes:
         raise BadArguments("codex needs a terminal for its screen; use `codex exec` in a pipe")
     if not caller.executes:
-        version.check_screen(request.version)
+        version.refuse_screen(request.version)
 
 
 def _preflight(bound: _Bound) -> Preflight:
@@ -125,14 +125,14 @@ def _preflight(bound: _Bound) -> Preflight:
     its key ends here, and not on the screen.
     """
     known = flags.SUBAGENT_TEXT not in bound.request.unknown
-    frozen = subagents.arguments(bound.grant.subagent_instructions if known else None)
+    frozen = subagents.text_arguments(bound.grant.subagent_instructions if known else None)
     return Preflight(argv=(*bound.server, *frozen), environment=(), framing=Framing.JSON_RPC)
 
 
 def _exec(bound: _Bound, confirmed: Confirmed, instructions: str) -> LaunchPlan:
     """Plan `codex exec`, which takes everything as flags."""
-    text = flags.carrying(flags.INSTRUCTIONS, instructions)
-    own = subagents.arguments(confirmed.subagent_instructions)
+    text = flags.text_override(flags.INSTRUCTIONS, instructions)
+    own = subagents.text_arguments(confirmed.subagent_instructions)
     words = bound.caller.resuming(bound.request.resume)
     return LaunchPlan(
         argv=(*bound.request.command, *words.ending_with((*bound.ours, *text, *own))),
@@ -144,12 +144,12 @@ def _exec(bound: _Bound, confirmed: Confirmed, instructions: str) -> LaunchPlan:
 
 def _screen(bound: _Bound, confirmed: Confirmed, instructions: str) -> LaunchPlan:
     """Plan a screen, whose threads an app-server beside it holds."""
-    text = flags.carrying(flags.INSTRUCTIONS, instructions)
-    own = subagents.arguments(confirmed.subagent_instructions)
+    text = flags.text_override(flags.INSTRUCTIONS, instructions)
+    own = subagents.text_arguments(confirmed.subagent_instructions)
     words = bound.caller.resuming(bound.request.resume)
     socket = f"{bound.grant.work}/{SOCKET}"
     screen = (
-        *flags.overrides(flags.OFF),
+        *flags.overrides(flags.MEMORY_OFF),
         *own,
         *bound.disabled,
         *("--remote", f"unix://{socket}"),
@@ -167,9 +167,9 @@ def _screen(bound: _Bound, confirmed: Confirmed, instructions: str) -> LaunchPla
 
 def _outer(request: AgentRequest, facts: Facts) -> tuple[str, ...]:
     """Name another person's instructions above the folder, where they are of one project."""
-    if outer.is_apart(request, facts):
+    if outer_home.is_own_project(request, facts):
         return ()
-    return outer.warnings(outer.read_from(request, facts, OUTER))
+    return outer_home.warnings(outer_home.present_files(request, facts, OUTER))
 
 
 def _hooks(request: AgentRequest) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from amux.providers import outer
+from amux.providers import outer_home
 from amux.providers.base import (
     Capabilities,
     Confirmed,
@@ -19,14 +19,14 @@ from amux.providers.base import (
 from amux.providers.codex import (
     flags,
     handshake,
+    native_memory,
     plan,
-    recent,
+    resume,
     roles,
     rollout,
     screen,
     subagents,
     threads,
-    unread,
     version,
 )
 from amux.providers.codex.arguments import read
@@ -64,10 +64,10 @@ class CodexProvider(Provider):
         """Ask for the agent roles, which may replace the protocol, and for Codex's memories."""
         home = handshake.planned_home(request)
         return (
-            *roles.patterns(home, request.cwd),
-            *unread.folders(home),
-            *outer.questions(request, (*plan.OUTER, *outer.MARKERS)),
-            *outer.roots(request),
+            *roles.files_to_read(home, request.cwd),
+            *native_memory.folders(home),
+            *outer_home.paths(request, (*plan.OUTER, *outer_home.MARKERS)),
+            *outer_home.project_marks(request),
         )
 
     def native_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
@@ -84,7 +84,7 @@ class CodexProvider(Provider):
         """Find the conversation of `--last`, and of a name, in Codex's own files."""
         home = handshake.planned_home(request)
         caller = read(request.arguments)
-        return recent.continued(caller, named, facts, home=home, request=request)
+        return resume.resolve(caller, named, facts, home=home, request=request)
 
     def plan(
         self,
@@ -105,11 +105,13 @@ class CodexProvider(Provider):
         Those first without which a launch can be; any other where the caller set nothing at that
         key.
         """
-        at = flags.key_that_ended(said)
-        names = [name for name in flags.own_keys(at) if name not in request.unknown] if at else []
-        if names and names[0] not in flags.SPARED:
+        at = flags.rejected_key(said)
+        names = (
+            [name for name in flags.our_keys_at(at) if name not in request.unknown] if at else []
+        )
+        if names and names[0] not in flags.OPTIONAL:
             theirs = read(request.arguments).keys
-            names = [] if any(flags.overlap(name, at) for name in theirs) else names
+            names = [] if any(flags.keys_overlap(name, at) for name in theirs) else names
         return names[0] if names else ""
 
     def confirm(self, channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
@@ -140,11 +142,11 @@ class CodexProvider(Provider):
 
     def told_by(self, request: AgentRequest, part: TranscriptPart) -> str:
         """Return the id of a conversation that a `codex exec` of this launch may have begun."""
-        return rollout.begun(part, cwd=request.cwd, since=request.began)
+        return rollout.identify(part, cwd=request.cwd, since=request.began)
 
     def sightings(self, part: TranscriptPart) -> tuple[Sighting, ...]:
         """Read the developer items that Codex sent, in the conversation and its sub-agents."""
-        return rollout.sightings(part)
+        return rollout.read_part(part)
 
     def outgoing(
         self,
@@ -155,14 +157,14 @@ class CodexProvider(Provider):
         subagent_instructions: str | None = None,
     ) -> JsonObject:
         """Own the `config` object and the instructions of every thread of the launch."""
-        return threads.bound(method, params, instructions, subagent_instructions)
+        return threads.bind_request(method, params, instructions, subagent_instructions)
 
     def admit(
         self, channel: Channel, method: str, params: JsonObject, known: frozenset[str]
     ) -> None:
         """Refuse a thread of others, and one whose sub-agents would not get the protocol."""
-        handshake.admit(channel, method, params, known)
-        subagents.check_opening(channel, method, params)
+        handshake.refuse_foreign_thread(channel, method, params, known)
+        subagents.refuse_own_text(channel, method, params)
 
     def opened(
         self, channel: Channel, method: str, result: JsonObject, request: AgentRequest

@@ -20,7 +20,7 @@ FILES: Final = "agents/*.toml"
 ALIAS: Final = "memory_tool"
 
 
-def patterns(codex_home: str, cwd: str) -> tuple[str, ...]:
+def files_to_read(codex_home: str, cwd: str) -> tuple[str, ...]:
     """Return where Codex looks for role files: its home, and `.codex` of the folder and above."""
     folder = PurePosixPath(cwd)
     projects = (f"{place}/.codex/{FILES}" for place in (folder, *folder.parents[:-1]))
@@ -39,7 +39,7 @@ def warnings(facts: Facts) -> tuple[str, ...]:
     )
 
 
-def check(facts: Facts, version: str) -> None:
+def refuse_native_memory(facts: Facts, version: str) -> None:
     """Refuse a role that would give its sub-agents native memory in this version.
 
     Before 0.149.0 the old name of the feature in a role's file beats every flag of the launch, in
@@ -57,7 +57,7 @@ def check(facts: Facts, version: str) -> None:
             )
 
 
-def unread(version: str, cwd: object, launched_in: str) -> tuple[str, ...]:
+def unread_warnings(version: str, cwd: object, launched_in: str) -> tuple[str, ...]:
     """Warn of a thread in a folder whose roles nobody looked at, where one could bring memory."""
     if number(version) >= HOLDS_ROLES or not isinstance(cwd, str) or cwd == launched_in:
         return ()

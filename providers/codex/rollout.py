@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from amux.providers.codex.config import objects, value_at
+from amux.providers.codex.effective_config import objects, value_at
 from amux.providers.sighting import NATIVE_MEMORY, PROTOCOL, Sighting
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class _Reader:
         )
 
 
-def sightings(part: TranscriptPart) -> tuple[Sighting, ...]:
+def read_part(part: TranscriptPart) -> tuple[Sighting, ...]:
     """Return what the part shows of native memory and the protocol; nothing of others' files."""
     found = read(part.content, from_start=part.from_start and not part.truncated)
     if not part.main:
@@ -133,11 +133,11 @@ def sightings(part: TranscriptPart) -> tuple[Sighting, ...]:
     return (native, *_protocol(part, found, source))
 
 
-def begun(part: TranscriptPart, *, cwd: str, since: float) -> str:
+def identify(part: TranscriptPart, *, cwd: str, since: float) -> str:
     """Return the id of a conversation that `codex exec` began in this folder with this text."""
     found = read(part.content, from_start=part.from_start)
     native_id = found.meta.get("id")
-    if not isinstance(native_id, str) or made(native_id) <= since:
+    if not isinstance(native_id, str) or creation_time(native_id) <= since:
         return ""
     told = any(part.instructions in text for text in found.texts)
     if (found.meta.get("source"), found.meta.get("cwd")) != ("exec", cwd) or not told:
@@ -145,7 +145,7 @@ def begun(part: TranscriptPart, *, cwd: str, since: float) -> str:
     return native_id
 
 
-def made(native_id: str, otherwise: float = 0.0) -> float:
+def creation_time(native_id: str, otherwise: float = 0.0) -> float:
     """Return when a thread was made, in seconds since the epoch: its id, a UUID of version 7, says.
 
     `otherwise` is what another kind of id is taken for.

@@ -6,8 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from amux.providers.base import Confirmed
-from amux.providers.codex import config, flags, handshake, rollout, subagents, tools, version
-from amux.providers.codex.asking import ANSWER_SECONDS, ask_all
+from amux.providers.codex import (
+    effective_config,
+    flags,
+    handshake,
+    rollout,
+    subagents,
+    tools,
+    version,
+)
+from amux.providers.codex.app_server import ANSWER_SECONDS, ask_all
 from amux.providers.errors import NotConfirmed, RequestRefused
 from amux.providers.release import number
 
@@ -30,13 +38,16 @@ def control_server(
     another = opened.another(request)
     if another is not None:
         return another
-    answer, off = handshake.read_off(channel, request)
-    if config.developer_instructions(answer) != instructions:
+    answer, off = handshake.read_memory_off(channel, request)
+    if effective_config.developer_instructions(answer) != instructions:
         raise NotConfirmed(
             "Codex's screen would not get the memory protocol",
             answer="developer_instructions is another text than amux passed",
         )
-    if own is not None and config.value_at(answer.get("config"), flags.SUBAGENT_TEXT) != own:
+    if (
+        own is not None
+        and effective_config.value_at(answer.get("config"), flags.SUBAGENT_TEXT) != own
+    ):
         raise NotConfirmed(
             "the sub-agents of Codex's screen would not get the memory protocol",
             answer=f"{flags.SUBAGENT_TEXT} is another text than amux passed",
@@ -108,18 +119,18 @@ def _own(request: AgentRequest) -> frozenset[str]:
 def _made(thread: JsonObject, native_id: str) -> float:
     """Return when a thread was made; Codex names it in whole seconds where its id does not tell."""
     made = thread.get("createdAt")
-    return rollout.made(native_id, float(made) + 1 if isinstance(made, int) else 0.0)
+    return rollout.creation_time(native_id, float(made) + 1 if isinstance(made, int) else 0.0)
 
 
 def _settle(channel: Channel, request: AgentRequest, grant: Grant, native_id: str) -> Confirmed:
-    asking = tools.question(request, grant, _configuration(channel, request), native_id)
+    asking = tools.choose_question(request, grant, _configuration(channel, request), native_id)
     if not asking.listed:
         asking = replace(asking, asked=False)  # the thread tells the screen, not us
-    answer, *answers = ask_all(channel, (handshake.memory_mode(native_id), *asking.calls))
+    answer, *answers = ask_all(channel, (handshake.memory_mode_request(native_id), *asking.calls))
     if isinstance(answer, RequestRefused) and "ephemeral" in answer.answer:
         # A side conversation is never stored, so it has no stored mode either.
         return Confirmed(native_id=native_id)
-    mode = handshake.mode_evidence(request, answer)
+    mode = handshake.memory_mode_evidence(request, answer)
     seen, warnings = asking.read(channel, answers)
     return Confirmed(evidence=(mode, *seen), native_id=native_id, warnings=warnings)
 

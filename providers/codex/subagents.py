@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from amux.providers.base import Evidence
-from amux.providers.codex import config, flags, threads
-from amux.providers.codex.asking import ask_all
+from amux.providers.codex import effective_config, flags, threads
+from amux.providers.codex.app_server import ask_all
 from amux.providers.codex.flags import SUBAGENT_TEXT
 from amux.providers.errors import BadArguments, RequestRefused
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CONTROL: Final = "protocol in sub-agents"
 
 
-def merged(
+def merge_text(
     answer: JsonObject, request: AgentRequest, grant: Grant, *, lasting: bool = False
 ) -> str | None:
     """Return the frozen text of a resume, or the configured one and the protocol.
@@ -32,17 +32,17 @@ def merged(
         return None
     if grant.subagent_instructions is not None:
         return grant.subagent_instructions
-    configured = config.value_at(answer.get("config"), SUBAGENT_TEXT)
+    configured = effective_config.value_at(answer.get("config"), SUBAGENT_TEXT)
     if configured is None:
-        if not lasting or not config.awaiting_trust(answer, SUBAGENT_TEXT):
+        if not lasting or not effective_config.awaiting_trust(answer, SUBAGENT_TEXT):
             return None
-        configured = config.developer_instructions(answer)
-    return config.merge(str(configured), grant.protocol)
+        configured = effective_config.developer_instructions(answer)
+    return effective_config.append_protocol(str(configured), grant.protocol)
 
 
-def arguments(text: str | None) -> tuple[str, ...]:
+def text_arguments(text: str | None) -> tuple[str, ...]:
     """Return the override that carries it, if there is one; raise BadArguments for its length."""
-    return () if text is None else flags.carrying(SUBAGENT_TEXT, text)
+    return () if text is None else flags.text_override(SUBAGENT_TEXT, text)
 
 
 def evidence(
@@ -51,7 +51,7 @@ def evidence(
     """Say whether the protocol is in the text of sub-agents' own; nothing where there is none."""
     files = _above(answer)
     if files:
-        effective = str(config.value_at(answer.get("config"), SUBAGENT_TEXT) or "")
+        effective = str(effective_config.value_at(answer.get("config"), SUBAGENT_TEXT) or "")
         observed = "appended" if grant.protocol in effective else "absent"
         return (Evidence(control=CONTROL, observed=observed, source=files[0]),)
     if text is None:
@@ -69,7 +69,7 @@ def warnings(answer: JsonObject, grant: Grant) -> tuple[str, ...]:
     )
 
 
-def check_opening(channel: Channel, method: str, parameters: JsonObject) -> None:
+def refuse_own_text(channel: Channel, method: str, parameters: JsonObject) -> None:
     """Refuse one more thread whose folder has such a text, where the launch's has none.
 
     Codex reads the configuration anew for each thread, in the folder that the request names. What
@@ -83,8 +83,8 @@ def check_opening(channel: Channel, method: str, parameters: JsonObject) -> None
     (answer,) = ask_all(channel, (("config/read", asked),))
     if isinstance(answer, RequestRefused) or _above(answer):
         return  # what a managed file sets was said at the launch; Codex itself names a broken file
-    found = config.value_at(answer.get("config"), SUBAGENT_TEXT) is not None
-    if found or config.awaiting_trust(answer, SUBAGENT_TEXT):
+    found = effective_config.value_at(answer.get("config"), SUBAGENT_TEXT) is not None
+    if found or effective_config.awaiting_trust(answer, SUBAGENT_TEXT):
         raise BadArguments(
             f"Codex's configuration in {cwd or 'its home'} sets {SUBAGENT_TEXT}, which would take "
             "the memory protocol from the sub-agents of this thread; launch there, where amux adds "
@@ -94,4 +94,4 @@ def check_opening(channel: Channel, method: str, parameters: JsonObject) -> None
 
 def _above(answer: JsonObject) -> tuple[str, ...]:
     """Name the layers above the flags that set it, highest first."""
-    return config.above_flags(answer, SUBAGENT_TEXT)
+    return effective_config.layers_above_flags(answer, SUBAGENT_TEXT)

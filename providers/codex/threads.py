@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from amux.providers.codex.flags import OFF, SERVER, SUBAGENT_TEXT, key
+from amux.providers.codex.flags import MEMORY_OFF, SERVER, SUBAGENT_TEXT, toml_key
 from amux.providers.errors import BadArguments
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ def read_config(text: str, *, bound: bool = True) -> JsonObject:
         raise BadArguments(f"the thread config is no JSON: {error}") from error
     if not isinstance(value, dict):
         raise BadArguments("the thread config is no JSON object")
-    return own(value) if bound else value
+    return bind_config(value) if bound else value
 
 
-def own(config: JsonObject) -> JsonObject:
+def bind_config(config: JsonObject) -> JsonObject:
     """Return the object as dotted keys with native memory off; raise BadArguments."""
     if SUBAGENT_TEXT in _names(config):
         raise BadArguments(
@@ -51,16 +51,16 @@ def own(config: JsonObject) -> JsonObject:
     for name, value in flat.items():
         for owned in (*_OWNED, *_OWNED_FEATURES):
             if (name == owned or name.startswith(f"{owned}.")) and not (
-                name in OFF and value is False
+                name in MEMORY_OFF and value is False
             ):
                 raise BadArguments(
                     f"the thread config sets {name}, which amux owns in a launch with memory; "
                     "leave it out"
                 )
-    return {**flat, **OFF}
+    return {**flat, **MEMORY_OFF}
 
 
-def with_subagents(config: JsonObject, text: str | None) -> JsonObject:
+def with_subagent_text(config: JsonObject, text: str | None) -> JsonObject:
     """Return an object that `own` returned with the text of sub-agents in it, if there is one."""
     if text is None:
         return config
@@ -70,7 +70,7 @@ def with_subagents(config: JsonObject, text: str | None) -> JsonObject:
     return {**kept, SUBAGENT_TEXT: text}
 
 
-def bound(
+def bind_request(
     method: str, parameters: JsonObject, instructions: str, subagents: str | None = None
 ) -> JsonObject:
     """Return a supervisor's own parameters for one more thread, under the launch's controls.
@@ -88,12 +88,12 @@ def bound(
     if method not in OPENING:
         return parameters
     given = parameters.get("config")
-    config = own(given) if isinstance(given, dict) else dict(OFF)
-    config = with_subagents(config, subagents)
+    config = bind_config(given) if isinstance(given, dict) else dict(MEMORY_OFF)
+    config = with_subagent_text(config, subagents)
     return {**parameters, "config": config, "developerInstructions": instructions}
 
 
-def continued(method: str, parameters: JsonObject) -> str | None:
+def continued_thread(method: str, parameters: JsonObject) -> str | None:
     """Return the id of the thread that a request goes on with; None where it goes on with none.
 
     Raises BadArguments where the conversation is given as a file or as text.
@@ -124,7 +124,7 @@ def _flatten(config: JsonObject) -> JsonObject:
     flat: JsonObject = {}
     for name, value in config.items():
         if name in _TABLES and isinstance(value, dict):
-            flat |= {f"{name}.{key(inner)}": item for inner, item in value.items()}
+            flat |= {f"{name}.{toml_key(inner)}": item for inner, item in value.items()}
         elif name in _TABLES:
             raise BadArguments(f"the thread config's {name} is no table")
         else:
@@ -132,5 +132,5 @@ def _flatten(config: JsonObject) -> JsonObject:
     table = flat.get(_MULTI_AGENT)
     if isinstance(table, dict):
         del flat[_MULTI_AGENT]
-        flat |= {f"{_MULTI_AGENT}.{key(inner)}": item for inner, item in table.items()}
+        flat |= {f"{_MULTI_AGENT}.{toml_key(inner)}": item for inner, item in table.items()}
     return flat

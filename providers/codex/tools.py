@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from amux.providers.base import Evidence, Tools
 from amux.providers.codex import flags, version
-from amux.providers.codex.config import objects, only_ours
+from amux.providers.codex.effective_config import has_only_our_server, objects
 from amux.providers.errors import RequestRefused, Silence
 from amux.providers.release import number
 
 if TYPE_CHECKING:
     from amux.providers.base import AgentRequest, Channel, Grant, JsonObject
-    from amux.providers.codex.asking import Answer, Call
+    from amux.providers.codex.app_server import Answer, Call
 
 Seen: TypeAlias = "tuple[tuple[Evidence, ...], tuple[str, ...]]"
 
@@ -47,13 +47,13 @@ class Question:
         return _listed(answers[0]) if self.listed else _heard(channel, self.native_id)
 
 
-def question(
+def choose_question(
     request: AgentRequest, grant: Grant, configuration: JsonObject, native_id: str
 ) -> Question:
     """Choose how to ask, by the version and the effective configuration."""
     one = number(request.version) >= version.LISTS_ONE_SERVER
     asked = grant.tools is Tools.MCP
-    return Question(native_id, asked, asked and (one or only_ours(configuration)))
+    return Question(native_id, asked, asked and (one or has_only_our_server(configuration)))
 
 
 def _listing(native_id: str) -> Call:

@@ -30,7 +30,7 @@ SUPPORT: Final = Support(
 )
 
 
-def said_by(user_agent: str) -> str:
+def from_user_agent(user_agent: str) -> str:
     """Return the version in what `initialize` calls `userAgent` (`NAME/VERSION (…)`), or nothing.
 
     It is of the program that runs; what `--version` printed may be a wrapper's.
@@ -39,7 +39,7 @@ def said_by(user_agent: str) -> str:
     return leading_version(rest) if name else ""
 
 
-def unproven(version: str) -> tuple[str, ...]:
+def unproven_warnings(version: str) -> tuple[str, ...]:
     """Warn of a version for which the guarantees were not shown."""
     if version in SHOWN:
         return ()
@@ -50,7 +50,7 @@ def unproven(version: str) -> tuple[str, ...]:
     return (warning,)
 
 
-def check_screen(version: str) -> None:
+def refuse_screen(version: str) -> None:
     """Refuse the screen of a version that cannot join a server on a socket of one user's own."""
     if number(version) < FIRST_WITH_SCREEN:
         raise UnsupportedVersion(

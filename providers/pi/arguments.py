@@ -121,7 +121,7 @@ def native_resume(items: tuple[Item, ...]) -> NativeResume | None:
 
     Its id is LATEST where Pi takes the latest, and empty where a person picks one on the screen.
     """
-    found = deciding(items)
+    found = deciding_option(items)
     if found is None:
         return None
     if found.name == RESUME:
@@ -130,10 +130,12 @@ def native_resume(items: tuple[Item, ...]) -> NativeResume | None:
         return NativeResume(native_id=LATEST)
     name = posixpath.basename(found.value)
     place = found.value if found.value != name or name.endswith(".jsonl") else ""
-    return NativeResume(native_id=conversation(found.value), fork=found.name == FORK, place=place)
+    return NativeResume(
+        native_id=conversation_id(found.value), fork=found.name == FORK, place=place
+    )
 
 
-def deciding(items: tuple[Item, ...]) -> Item | None:
+def deciding_option(items: tuple[Item, ...]) -> Item | None:
     """Return the option that names the conversation; Pi looks at them in this order."""
     if given(items, NO_SESSION):
         return None
@@ -144,7 +146,7 @@ def deciding(items: tuple[Item, ...]) -> Item | None:
     return None
 
 
-def conversation(value: str) -> str:
+def conversation_id(value: str) -> str:
     """Return the id in the name of a session file, or the value itself."""
     found = _SESSION_FILE.search(posixpath.basename(value))
     return found[1] if found else value

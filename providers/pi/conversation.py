@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from amux.providers.base import Mode
 from amux.providers.pi import arguments as argv
-from amux.providers.pi import sessions
+from amux.providers.pi import session_files
 
 if TYPE_CHECKING:
     from amux.providers.base import AgentRequest, NativeResume
@@ -27,7 +27,7 @@ class Conversation:
     warnings: tuple[str, ...] = ()
 
 
-def choose(
+def choose_id(
     request: AgentRequest, items: tuple[argv.Item, ...], release: Release, *, bound: bool
 ) -> Conversation:
     """Name the conversation; in RPC mode Pi tells the id of a new one itself.
@@ -69,5 +69,5 @@ def _fork(
 
 def _session_file(request: AgentRequest, items: tuple[argv.Item, ...]) -> str:
     """Return a path for a new session where Pi itself would look for it."""
-    folder = sessions.chosen_folder(request, items) or sessions.usual_folder(request)
+    folder = session_files.chosen_folder(request, items) or session_files.usual_folder(request)
     return posixpath.join(folder, f"{request.fresh_id}.jsonl")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from amux.providers.base import Evidence
 from amux.providers.pi import arguments as argv
-from amux.providers.pi.append import agent_folder, loads_project, settings
+from amux.providers.pi.appended_text import agent_folder, loads_project, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ LEFT_OUT: Final = ("-", "!")
 CODE: Final = (".ts", ".js", ".mts", ".cts", ".mjs", ".cjs")
 
 
-def questions(request: AgentRequest) -> tuple[str, ...]:
+def files_to_read(request: AgentRequest) -> tuple[str, ...]:
     """Name the folders that Pi finds extensions in."""
     return (_users(request), _projects(request))
 
@@ -38,7 +38,9 @@ def warnings(request: AgentRequest, items: tuple[argv.Item, ...], facts: Facts) 
     return _warning(found)
 
 
-def loaded(commands: object, plan: LaunchPlan) -> tuple[tuple[Evidence, ...], tuple[str, ...]]:
+def loaded_evidence(
+    commands: object, plan: LaunchPlan
+) -> tuple[tuple[Evidence, ...], tuple[str, ...]]:
     """List what registered commands in RPC mode; warn of those that the plan did not name."""
     places: dict[str, list[str]] = {}
     for one in commands if isinstance(commands, list) else ():

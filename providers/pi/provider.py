@@ -6,7 +6,7 @@ import posixpath
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from amux.materializer.values import PlannedFile
-from amux.providers import outer, unknown
+from amux.providers import outer_home, unknown_option
 from amux.providers.base import (
     AgentRequest,
     Capabilities,
@@ -25,7 +25,7 @@ from amux.providers.base import (
     Tools,
 )
 from amux.providers.errors import BadArguments, RequestRefused, require_utf8_folder
-from amux.providers.pi import append, conversation, extensions, sessions, transcript
+from amux.providers.pi import appended_text, conversation, extensions, session_files, transcript
 from amux.providers.pi import arguments as argv
 from amux.providers.pi.version import SUPPORT, Release
 
@@ -58,8 +58,8 @@ class PiProvider(Provider):
 
     def questions(self, request: AgentRequest) -> tuple[str, ...]:
         """Name the files that appended texts come from, and the folders of extensions."""
-        mine = append.questions(request, argv.parse(request.arguments))
-        return (*mine, *extensions.questions(request), *outer.questions(request, OUTER))
+        mine = appended_text.files_to_read(request, argv.parse(request.arguments))
+        return (*mine, *extensions.files_to_read(request), *outer_home.paths(request, OUTER))
 
     def native_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
         """Find --session, --session-id, --fork, --continue and --resume."""
@@ -75,7 +75,7 @@ class PiProvider(Provider):
         """Find the session file that the arguments mean, and the id in its header."""
         del named
         items = argv.parse(request.arguments)
-        return sessions.continued(request, items, facts, Release.of(request.version))
+        return session_files.resolve(request, items, facts, Release.of(request.version))
 
     def plan(
         self,
@@ -89,7 +89,7 @@ class PiProvider(Provider):
         require_utf8_folder("Pi", request.cwd)
         items = argv.parse(request.arguments)
         release = Release.of(request.version)
-        talk = conversation.choose(request, items, release, bound=grant is not None)
+        talk = conversation.choose_id(request, items, release, bound=grant is not None)
         added = [*_stream(request, items), *talk.words]
         others = (*talk.warnings, *_outer(request, facts, items))
         if grant is None:
@@ -120,15 +120,15 @@ class PiProvider(Provider):
 
     def unknown_flag(self, request: AgentRequest, said: str) -> str:
         """Name the option of amux's own that Pi does not know."""
-        return unknown.option(said, request.arguments)
+        return unknown_option.find(said, request.arguments)
 
     def transcripts(self, request: AgentRequest, native_id: str) -> Transcripts | None:
         """Name the session's file."""
-        return transcript.place(request, native_id)
+        return transcript.locate(request, native_id)
 
     def sightings(self, part: TranscriptPart) -> tuple[Sighting, ...]:
         """Read the prompt as Pi composed it, and what extensions put in."""
-        return transcript.sightings(part)
+        return transcript.read_part(part)
 
     def control(
         self, channel: Channel, request: AgentRequest, grant: Grant | None, plan: LaunchPlan
@@ -141,7 +141,7 @@ class PiProvider(Provider):
         warnings: tuple[str, ...] = ()
         if grant is not None:
             commands = _ask(channel, "get_commands").get("commands")
-            found, warnings = extensions.loaded(commands, plan)
+            found, warnings = extensions.loaded_evidence(commands, plan)
         return Confirmed(
             evidence=found,
             instructions=plan.instructions,
@@ -153,7 +153,7 @@ class PiProvider(Provider):
 def _refuse_unbindable(request: AgentRequest) -> None:
     """Raise UnsupportedVersion or BadArguments for what cannot have memory."""
     SUPPORT.require(request.version)
-    unknown.refuse(f"Pi {request.version}", request.unknown)
+    unknown_option.refuse_version(f"Pi {request.version}", request.unknown)
     argv.refuse_subcommand(request.arguments)
 
 
@@ -161,7 +161,7 @@ def _outer(request: AgentRequest, facts: Facts, items: tuple[argv.Item, ...]) ->
     """Name another person's instructions above the folder, which Pi reads unless told not to."""
     if any(item.name in WITHOUT_CONTEXT for item in items):
         return ()
-    return outer.warnings(outer.read_from(request, facts, OUTER)[:1])
+    return outer_home.warnings(outer_home.present_files(request, facts, OUTER)[:1])
 
 
 def _instructions(
@@ -178,9 +178,9 @@ def _instructions(
         return grant.instructions, (
             "the session's frozen instructions are used; new append text is not",
         )
-    texts, warnings = append.texts(request, items, facts, release)
+    texts, warnings = appended_text.texts(request, items, facts, release)
     protocol = grant.protocol
-    if append.shadowed(request, facts):
+    if appended_text.has_other_amux(request, facts):
         protocol = protocol.replace("`amux memory", '`"$AMUX_CLI" memory')
         warnings = (
             *warnings,
@@ -191,7 +191,7 @@ def _instructions(
 
 def _textual(text: str, grant: Grant, files: list[PlannedFile]) -> str:
     """Return the text itself, or a file's path where Pi could take it for one or it is too long."""
-    if append.cannot_be_file(text) and len(text.encode()) <= ARGUMENT_BYTES:
+    if appended_text.cannot_be_file(text) and len(text.encode()) <= ARGUMENT_BYTES:
         return text
     files.append(PlannedFile(name=FILE, content=text.encode()))
     return posixpath.join(grant.config, FILE)

@@ -13,8 +13,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from amux.providers.pi import arguments as argv
-from amux.providers.pi import sessions
-from amux.providers.pi.append import agent_folder
+from amux.providers.pi import session_files
+from amux.providers.pi.appended_text import agent_folder
 from amux.providers.sighting import PROTOCOL, Sighting, Transcripts
 
 if TYPE_CHECKING:
@@ -30,19 +30,19 @@ GONE_ON: Final = frozenset({"toolUse"})
 """Reasons for which an assistant's message ends and its turn does not."""
 
 
-def place(request: AgentRequest, native_id: str) -> Transcripts | None:
+def locate(request: AgentRequest, native_id: str) -> Transcripts | None:
     """Name the session's file; None where none is kept, or its name cannot be a pattern."""
     items = argv.parse(request.arguments)
     if argv.given(items, argv.NO_SESSION) or not native_id or "*" in native_id:
         return None
     if "/" in native_id:
         return Transcripts(main=native_id)
-    chosen = sessions.chosen_folder(request, items)
+    chosen = session_files.chosen_folder(request, items)
     folder = chosen or posixpath.join(agent_folder(request), "sessions", "*")
-    return Transcripts(main=posixpath.join(folder, f"*_{native_id}{sessions.ENDING}"))
+    return Transcripts(main=posixpath.join(folder, f"*_{native_id}{session_files.ENDING}"))
 
 
-def sightings(part: TranscriptPart) -> tuple[Sighting, ...]:
+def read_part(part: TranscriptPart) -> tuple[Sighting, ...]:
     """Read the part's entries; what Pi composed without amux says nothing of amux's own prompt."""
     turn, sections, injected = 0, dict[str, str](), Counter[str]()
     held, written = set[str](), False

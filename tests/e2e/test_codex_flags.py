@@ -76,7 +76,7 @@ def wanted(home: CodexHome, executable: Path, mode: Mode, *arguments: str) -> La
 def test_a_codex_that_does_not_know_the_list_of_namespaces_is_launched_without_it(
     host: Host, home: CodexHome, model: ScriptedModel, said: str
 ) -> None:
-    older = unknowing(home, flags.DIRECT, said)
+    older = unknowing(home, flags.DIRECT_NAMESPACES, said)
     with launch(wanted(home, older, Mode.STREAM), host) as run:
         take_turn("codex", run.channel, "hello", native_id=run.report.native_id)
     exec_words = ("exec", "--skip-git-repo-check", "hello")

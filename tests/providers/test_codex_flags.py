@@ -77,8 +77,8 @@ def settings(plan: object) -> dict[str, object]:
 def test_a_bound_launch_passes_all_four_off_flags_after_the_callers_own() -> None:
     plan = CODEX.plan(request("-c", "features.memories=true"), grant(), Facts())
     values = settings(plan)
-    assert all(values[name] is False for name in flags.OFF)
-    assert len(flags.OFF) == 4
+    assert all(values[name] is False for name in flags.MEMORY_OFF)
+    assert len(flags.MEMORY_OFF) == 4
 
 
 def test_an_enabled_feature_of_the_caller_comes_before_our_off_flags() -> None:
@@ -178,7 +178,7 @@ def test_a_prompt_is_not_a_resume(arguments: tuple[str, ...]) -> None:
     [True, False, 3, 'a "quoted" \\ line\nwith\ttabs \x7f and 记忆', ["a", 'b"'], {"a b": "c"}],
 )
 def test_every_literal_is_read_back_as_the_same_value(value: object) -> None:
-    text = flags.literal(value)
+    text = flags.toml_literal(value)
     assert "\n" not in text
     assert tomllib.loads(f"v = {text}")["v"] == value
 
@@ -306,7 +306,7 @@ def test_a_preflight_of_a_resume_shows_whether_codex_knows_the_frozen_text_of_su
     asked = request("exec", "x", mode=Mode.PASSTHROUGH)
     step = CODEX.plan(asked, frozen, Facts())
     assert isinstance(step, Preflight)
-    assert step.argv[-2:] == flags.carrying(flags.SUBAGENT_TEXT, "OWN\n\nPROTOCOL")
+    assert step.argv[-2:] == flags.text_override(flags.SUBAGENT_TEXT, "OWN\n\nPROTOCOL")
     flag = CODEX.unknown_flag(asked, ENDED.format("features.multi_agent_v2"))
     assert flag == flags.SUBAGENT_TEXT
     again = CODEX.plan(replace(asked, unknown=frozenset({flag})), frozen, Facts())
@@ -407,16 +407,16 @@ def test_the_text_of_sub_agents_is_added_to_a_thread_config_that_switches_them_o
         )
         own = {flags.SUBAGENT_TEXT: "OWN\n\nPROTOCOL"}
         assert sent == {
-            "config": {**expected, **flags.OFF, **own},
+            "config": {**expected, **flags.MEMORY_OFF, **own},
             "developerInstructions": "MERGED",
         }
     plain = CODEX.outgoing("thread/start", {"config": {name: True}}, "MERGED")
-    assert plain["config"] == {name: True, **flags.OFF}
+    assert plain["config"] == {name: True, **flags.MEMORY_OFF}
 
 
 def test_a_thread_config_cannot_replace_whole_tables_of_the_launch() -> None:
     owned = threads.read_config('{"features": {"web search": true}, "model": "m"}')
-    assert owned == {'features."web search"': True, "model": "m", **flags.OFF}
+    assert owned == {'features."web search"': True, "model": "m", **flags.MEMORY_OFF}
 
 
 def test_a_thread_config_is_refused_where_there_is_no_channel_for_it() -> None:
@@ -431,12 +431,12 @@ ENDED = "Error: error loading default config after config error: invalid type\ni
 @pytest.mark.parametrize(
     ("at", "arguments", "unknown", "named"),
     [
-        ("features", (), (), flags.DIRECT),
-        ("features.code_mode", (), (), flags.DIRECT),
-        ("features", ("--enable", "x"), (), flags.DIRECT),
-        ("features", (), (flags.DIRECT,), "features.memories"),
-        ("features", ("--enable", "x"), (flags.DIRECT,), ""),
-        ("features", ("-c", "features.x=5"), (flags.DIRECT,), ""),
+        ("features", (), (), flags.DIRECT_NAMESPACES),
+        ("features.code_mode", (), (), flags.DIRECT_NAMESPACES),
+        ("features", ("--enable", "x"), (), flags.DIRECT_NAMESPACES),
+        ("features", (), (flags.DIRECT_NAMESPACES,), "features.memories"),
+        ("features", ("--enable", "x"), (flags.DIRECT_NAMESPACES,), ""),
+        ("features", ("-c", "features.x=5"), (flags.DIRECT_NAMESPACES,), ""),
         ("features.x", (), (), ""),
         ("mcp_servers.amux.required", (), (), "mcp_servers.amux.required"),
         ("mcp_servers.amux", ("-c", "mcp_servers.amux.env={}"), (), ""),

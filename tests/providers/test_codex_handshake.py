@@ -520,19 +520,21 @@ def test_a_side_conversation_is_let_be_and_a_refusal_is_not() -> None:
 
 
 def test_a_supervisors_further_threads_are_opened_under_the_same_controls() -> None:
-    sent = threads.bound("thread/start", {"config": {"model": "m"}, "cwd": "/x"}, "FROZEN")
+    sent = threads.bind_request("thread/start", {"config": {"model": "m"}, "cwd": "/x"}, "FROZEN")
     assert sent == {
-        "config": {"model": "m", **flags.OFF},
+        "config": {"model": "m", **flags.MEMORY_OFF},
         "cwd": "/x",
         "developerInstructions": "FROZEN",
     }
     for method in ("thread/resume", "thread/fork"):
         with pytest.raises(BadArguments, match=r"features\.memories"):
-            threads.bound(method, {"config": {"features": {"memories": True}}}, "FROZEN")
+            threads.bind_request(method, {"config": {"features": {"memories": True}}}, "FROZEN")
     with pytest.raises(BadArguments):
-        threads.bound("thread/memoryMode/set", {"threadId": "t", "mode": "enabled"}, "FROZEN")
+        threads.bind_request(
+            "thread/memoryMode/set", {"threadId": "t", "mode": "enabled"}, "FROZEN"
+        )
     turn = {"threadId": "t", "input": []}
-    assert threads.bound("turn/start", turn, "FROZEN") is turn
+    assert threads.bind_request("turn/start", turn, "FROZEN") is turn
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from amux.providers.base import (
 from amux.providers.errors import BadArguments, RequestRefused, UnknownVersion, UnsupportedVersion
 from amux.providers.pi import PiProvider
 from amux.providers.pi import arguments as argv
-from amux.providers.pi.append import SEGMENT_BYTES
+from amux.providers.pi.appended_text import SEGMENT_BYTES
 from fixtures.requests import (
     CONFIG,
     FRESH,

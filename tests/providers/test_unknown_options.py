@@ -43,7 +43,7 @@ def test_a_plan_without_the_option_is_refused_by_its_name() -> None:
 
 def test_a_build_from_source_is_launched_as_the_newest_with_a_warning() -> None:
     assert number("0.0.0") == SOURCE
-    assert codex.unproven("0.0.0") != ()
+    assert codex.unproven_warnings("0.0.0") != ()
     plan = ClaudeProvider().plan(request(version="0.0.0"), grant(), Facts())
     assert "--system-prompt-snapshot=off" in plan.argv
     assert any("0.0.0 (built from source) is outside" in text for text in plan.warnings)  # type: ignore[union-attr]

@@ -59,13 +59,17 @@ class Layer:
     values: Mapping[str, Any]
 
 
-def questions(request: AgentRequest) -> tuple[str, ...]:
+def files_to_read(request: AgentRequest) -> tuple[str, ...]:
     """Name the files that Claude reads on its own."""
     user = user_folder(request)
     named = (
         posixpath.join(user, "settings.json"),
         posixpath.join(user, "remote-settings.json"),
-        *(posixpath.join(place, ".claude", name) for place in above(request) for name in NAMES),
+        *(
+            posixpath.join(place, ".claude", name)
+            for place in parent_folders(request)
+            for name in NAMES
+        ),
         posixpath.join(settings.MANAGED, "managed-settings.json"),
         DROPPED_IN,
         posixpath.join(settings.MANAGED, "managed-mcp.json"),
@@ -75,7 +79,7 @@ def questions(request: AgentRequest) -> tuple[str, ...]:
     return tuple(dict.fromkeys(named))
 
 
-def above(request: AgentRequest) -> tuple[str, ...]:
+def parent_folders(request: AgentRequest) -> tuple[str, ...]:
     """Return the launch's folder and each one above it."""
     found = [posixpath.normpath(request.cwd)]
     while found[-1] != posixpath.dirname(found[-1]):
@@ -83,7 +87,7 @@ def above(request: AgentRequest) -> tuple[str, ...]:
     return tuple(found)
 
 
-def outer_excluded(request: AgentRequest) -> settings.Settings:
+def outer_excludes(request: AgentRequest) -> settings.Settings:
     """Return settings that keep Claude from another person's instructions above the folder.
 
     Where the folder is that person's home itself, they are the folder's own.
@@ -111,7 +115,7 @@ def layers(request: AgentRequest, facts: Facts) -> tuple[Layer, ...]:
     """Return the settings files that are there; one that is broken counts for nothing."""
     apart = {state_file(request), login_file(request)}
     found: list[Layer] = []
-    for path in questions(request):
+    for path in files_to_read(request):
         content = facts.files.get(path)
         if content is None or path in apart:
             continue
@@ -127,7 +131,7 @@ def fingerprint(request: AgentRequest, facts: Facts) -> dict[str, object]:
     state = state_file(request)
     found: dict[str, object] = {
         path: None if content is None else hashlib.sha256(content).hexdigest()
-        for path in questions(request)
+        for path in files_to_read(request)
         if path not in {state, login_file(request)}
         for content in (facts.files.get(path),)
     }
@@ -135,7 +139,7 @@ def fingerprint(request: AgentRequest, facts: Facts) -> dict[str, object]:
     return found
 
 
-def knowable(
+def is_cacheable(
     request: AgentRequest, facts: Facts, given: Iterable[Mapping[str, Any]], options: Iterable[str]
 ) -> bool:
     """Say whether files and environment decide the answer, so that it may be remembered.
@@ -173,7 +177,7 @@ def _vendors(base: str) -> bool:
 
 
 def _too_long(request: AgentRequest, facts: Facts) -> bool:
-    contents = (facts.files.get(path) for path in questions(request))
+    contents = (facts.files.get(path) for path in files_to_read(request))
     return any(content is not None and len(content) >= MAX_FACT_BYTES for content in contents)
 
 

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from amux.providers.base import NativeResume
-from amux.providers.codex.config import value_at
+from amux.providers.codex.effective_config import value_at
 
 if TYPE_CHECKING:
     from amux.providers.base import AgentRequest, Facts, JsonObject
@@ -26,7 +26,7 @@ INTERACTIVE: Final = frozenset({"cli", "vscode"})
 ALL_SOURCES: Final = "--include-non-interactive"
 
 
-def continued(
+def resolve(
     caller: CallerArguments, named: NativeResume, facts: Facts, *, home: str, request: AgentRequest
 ) -> NativeResume | tuple[str, ...] | None:
     """Return the conversation, or the files to read first; None where Codex begins a new one."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _SAID: Final = re.compile(r"unknown option:? '?(--?[A-Za-z][\w-]*)", re.IGNORECASE)
 
 
-def option(said: str, arguments: tuple[str, ...]) -> str:
+def find(said: str, arguments: tuple[str, ...]) -> str:
     """Return amux's own option that `said` calls unknown; empty for none, or the caller's."""
     found = _SAID.search(said)
     if found is None or any(word.partition("=")[0] == found[1] for word in arguments):
@@ -21,7 +21,7 @@ def option(said: str, arguments: tuple[str, ...]) -> str:
     return found[1]
 
 
-def refuse(agent: str, unknown: Collection[str]) -> None:
+def refuse_version(agent: str, unknown: Collection[str]) -> None:
     """Raise UnsupportedVersion for an agent that was seen not to know an option that it needs."""
     if unknown:
         raise UnsupportedVersion(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amux.providers.base import NativeResume
 from amux.providers.pi import arguments as argv
-from amux.providers.pi.append import agent_folder, settings, settings_files
+from amux.providers.pi.appended_text import agent_folder, settings, settings_files
 
 if TYPE_CHECKING:
     from amux.providers.base import AgentRequest, Facts
@@ -41,11 +41,11 @@ def chosen_folder(request: AgentRequest, items: tuple[argv.Item, ...]) -> str | 
     return _placed(request, folder) if folder else None
 
 
-def continued(
+def resolve(
     request: AgentRequest, items: tuple[argv.Item, ...], facts: Facts, release: Release
 ) -> NativeResume | tuple[str, ...] | None:
     """Find the session; paths to read first, or None where Pi begins a new one."""
-    named, item = argv.native_resume(items), argv.deciding(items)
+    named, item = argv.native_resume(items), argv.deciding_option(items)
     if named is None or item is None or item.name == argv.RESUME:
         return named
     missing = tuple(path for path in settings_files(request) if path not in facts.files)
@@ -90,7 +90,7 @@ def _by_id(item: argv.Item, named: NativeResume, paths: list[str]) -> NativeResu
     """Take the session of this id, or the newest that begins so; Pi looks elsewhere by itself."""
     exact = item.name == argv.SESSION_ID  # which makes a session where there is none
     for path in paths:
-        found = argv.conversation(posixpath.basename(path))
+        found = argv.conversation_id(posixpath.basename(path))
         if found == named.native_id or (not exact and found.startswith(named.native_id)):
             return NativeResume(native_id=found, fork=named.fork, aliases=(path,), place=path)
     return None if exact else named

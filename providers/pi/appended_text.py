@@ -34,7 +34,7 @@ def agent_folder(request: AgentRequest) -> str:
     return posixpath.join(request.cwd, given)
 
 
-def questions(request: AgentRequest, items: tuple[argv.Item, ...]) -> Iterator[str]:
+def files_to_read(request: AgentRequest, items: tuple[argv.Item, ...]) -> Iterator[str]:
     """Name the files that appended texts may come from."""
     folder = agent_folder(request)
     for value in argv.values(items, argv.APPEND):
@@ -69,7 +69,7 @@ def texts(
     return (() if user is None else (_decoded(user, NAME),)), warnings
 
 
-def shadowed(request: AgentRequest, facts: Facts) -> bool:
+def has_other_amux(request: AgentRequest, facts: Facts) -> bool:
     """Say whether Pi's own bin folder, which it puts first in PATH, holds another `amux`."""
     return facts.files.get(posixpath.join(agent_folder(request), "bin", "amux")) is not None
 

@@ -15,7 +15,7 @@ def folders(codex_home: str) -> tuple[str, ...]:
     return tuple(f"{codex_home}/{folder}" for folder in FOLDERS)
 
 
-def notice(request: AgentRequest, codex_home: str, facts: Facts) -> tuple[str, ...]:
+def unread_notice(request: AgentRequest, codex_home: str, facts: Facts) -> tuple[str, ...]:
     """Say how many files of Codex's own memory a new conversation does not read."""
     if request.resume is not None:
         return ()

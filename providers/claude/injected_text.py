@@ -1,15 +1,14 @@
-"""Who else puts text into a conversation, by hooks and plugins; and what stays unread."""
+"""What else puts text into a conversation: hooks, plugins, and another person's instructions."""
 
 from __future__ import annotations
 
 import json
 import posixpath
-import re
 from typing import TYPE_CHECKING, Any, Final
 
-from amux.providers import outer as outer_home
+from amux.providers import outer_home
 from amux.providers.claude import arguments as argv
-from amux.providers.claude import settings, sources
+from amux.providers.claude import settings, settings_sources
 from amux.providers.claude.conversation import user_folder
 
 if TYPE_CHECKING:
@@ -23,37 +22,29 @@ PLUGIN_OPTIONS: Final = ("--plugin-dir", "--plugin-dir-no-mcp")
 HOOKS: Final = posixpath.join("hooks", "hooks.json")
 MANIFEST: Final = posixpath.join(".claude-plugin", "plugin.json")
 SOURCES: Final = "--setting-sources"
-_OUTER: Final = (*sources.OUTER, f"{sources.OUTER_RULES}/")
+_OUTER: Final = (*settings_sources.OUTER, f"{settings_sources.OUTER_RULES}/")
 
 
-def questions(request: AgentRequest, items: tuple[argv.Item, ...]) -> tuple[str, ...]:
-    """Name the caller's plugins, the list of installed ones, and the folders of native memory."""
-    user = user_folder(request)
+def files_to_read(request: AgentRequest, items: tuple[argv.Item, ...]) -> tuple[str, ...]:
+    """Name the caller's plugins, the list of installed ones, and another person's instructions."""
     return (
         *(path for folder in _given(request, items) for path in _files(folder)),
         _installed(request),
-        *outer_home.questions(request, _OUTER),
-        *(
-            posixpath.join(user, "projects", _slug(folder), "memory", "")
-            for folder in sources.above(request)
-        ),
+        *outer_home.paths(request, _OUTER),
     )
 
 
 def outer(request: AgentRequest, facts: Facts) -> tuple[str, ...]:
     """Name the instructions of another person that nothing keeps from this launch."""
-    return outer_home.warnings(outer_home.read_from(request, facts, _OUTER))
+    return outer_home.warnings(outer_home.present_files(request, facts, _OUTER))
 
 
-def follow(
+def more_files_to_read(
     request: AgentRequest, facts: Facts, layers: Iterable[Mapping[str, Any]]
 ) -> tuple[str, ...]:
-    """Name the files of the plugins that are switched on, and a folder of memory that is set."""
+    """Name the files of the plugins that are switched on."""
     plugins = _enabled(request, facts, layers).values()
-    return (
-        *(path for folder in plugins for path in _files(folder)),
-        *_own_folder(request, facts, layers),
-    )
+    return tuple(path for folder in plugins for path in _files(folder))
 
 
 def warnings(
@@ -70,35 +61,17 @@ def warnings(
         )
 
 
-def unread(
-    request: AgentRequest, facts: Facts, layers: tuple[Mapping[str, Any], ...]
-) -> tuple[str, ...]:
-    """Say how many files of Claude's own memory a new conversation does not read."""
-    user = user_folder(request)
-    folders = [
-        *_own_folder(request, facts, layers),
-        *(
-            posixpath.join(user, "projects", _slug(folder), "memory", "")
-            for folder in sources.above(request)
-        ),
-    ]
-    for folder in folders:
-        lines = (facts.files.get(folder) or b"").splitlines()
-        count = sum(line.partition(b"\t")[0].endswith(b".md") for line in lines)
-        if count:
-            files = "1 file of it is" if count == 1 else f"{count} files of it are"
-            said = f"{files} not read in this conversation and left alone"
-            return (f"Claude's own memory is off: {said}, in {folder.rstrip('/')}",)
-    return ()
-
-
 def _hooks(
     request: AgentRequest,
     items: tuple[argv.Item, ...],
     facts: Facts,
     layers: tuple[Mapping[str, Any], ...],
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    read = [layer for layer in sources.layers(request, facts) if _applies(request, items, layer)]
+    read = [
+        layer
+        for layer in settings_sources.layers(request, facts)
+        if _applies(request, items, layer)
+    ]
     if any(settings.stops_hooks(one) for one in (*layers, *(layer.values for layer in read))):
         return
     managed = [layer for layer in read if layer.path.startswith(settings.MANAGED)]
@@ -117,7 +90,9 @@ def _hooks(
             yield name, events
 
 
-def _applies(request: AgentRequest, items: tuple[argv.Item, ...], layer: sources.Layer) -> bool:
+def _applies(
+    request: AgentRequest, items: tuple[argv.Item, ...], layer: settings_sources.Layer
+) -> bool:
     """Say whether Claude reads this file here: its own, this folder's, or managed ones."""
     chosen = argv.values(items, SOURCES)
     kinds = set(chosen[-1].split(",")) if chosen else {"user", "project", "local"}
@@ -154,7 +129,7 @@ def _enabled(
     request: AgentRequest, facts: Facts, layers: Iterable[Mapping[str, Any]]
 ) -> dict[str, str]:
     """Return the folders of the installed plugins that some settings switch on, by name."""
-    every = (*(layer.values for layer in sources.layers(request, facts)), *layers)
+    every = (*(layer.values for layer in settings_sources.layers(request, facts)), *layers)
     switched: set[str] = set()
     for layer in every:
         plugins = layer.get("enabledPlugins")
@@ -172,28 +147,12 @@ def _enabled(
     return found
 
 
-def _own_folder(
-    request: AgentRequest, facts: Facts, layers: Iterable[Mapping[str, Any]]
-) -> tuple[str, ...]:
-    every = (*(layer.values for layer in sources.layers(request, facts)), *layers)
-    named = [one["autoMemoryDirectory"] for one in every if one.get("autoMemoryDirectory")]
-    if not named or not isinstance(named[-1], str):
-        return ()
-    folder = re.sub(r"\A~(?=/)", request.home, named[-1])
-    return (posixpath.join(folder, ""),) if posixpath.isabs(folder) else ()
-
-
 def _installed(request: AgentRequest) -> str:
     return posixpath.join(user_folder(request), "plugins", "installed_plugins.json")
 
 
 def _files(folder: str) -> tuple[str, str]:
     return posixpath.join(folder, HOOKS), posixpath.join(folder, MANIFEST)
-
-
-def _slug(folder: str) -> str:
-    """Return the name under which Claude keeps what belongs to a folder."""
-    return re.sub(r"[^A-Za-z0-9]", "-", folder)
 
 
 def _object(content: bytes | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from amux.providers.claude.settings import OFF, SWITCH, turns_memory_on
-from amux.providers.claude.tools import SERVER, touches
+from amux.providers.claude.tools import SERVER, concerns_tools
 from amux.providers.errors import BadArguments
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ POLICIES: Final = (
 TAKEN: Final = f"the MCP server {SERVER} is the launch's own, with the memory tools: leave it"
 
 
-def held(message: JsonObject, instructions: str) -> JsonObject:
+def bind_request(message: JsonObject, instructions: str) -> JsonObject:
     """Return one message of the supervisor's as it may be sent; raise BadArguments."""
     if message.get("type") == "update_environment_variables":
         return _variables(message)
@@ -51,7 +51,7 @@ def held(message: JsonObject, instructions: str) -> JsonObject:
     return message
 
 
-def refusal(message: JsonObject, reason: str) -> JsonObject | None:
+def error_response(message: JsonObject, reason: str) -> JsonObject | None:
     """Return Claude's kind of error for a control request; other messages have no answer."""
     if message.get("type") != "control_request":
         return None
@@ -110,7 +110,7 @@ def _keep_tools(found: dict[str, Any]) -> None:
     permissions = found.get("permissions")
     rules = permissions.get("deny") if isinstance(permissions, dict) else None
     for rule in rules if isinstance(rules, list) else ():
-        if touches(str(rule)):
+        if concerns_tools(str(rule)):
             raise BadArguments(f"the rule {rule} denies the memory tools; leave it out")
 
 

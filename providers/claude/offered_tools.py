@@ -13,7 +13,7 @@ from amux.providers.claude import arguments as argv
 from amux.providers.claude import context
 from amux.providers.claude.context import USAGE
 from amux.providers.claude.evidence import CONNECTED, TOOLS, ask
-from amux.providers.claude.tools import touches
+from amux.providers.claude.tools import concerns_tools
 from amux.providers.errors import NotConfirmed, RequestRefused
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ MANAGED_ONLY: Final = "allowManagedPermissionRulesOnly"
 HERE: Final = frozenset([CONNECTED, "allowed"])
 
 
-def tools(
+def offered_evidence(
     channel: Channel, request: AgentRequest, answer: JsonObject, seen: Evidence
 ) -> tuple[Evidence, tuple[str, ...]]:
     """Return what is offered of a server that is there, and warnings; ask only in doubt.
@@ -47,10 +47,11 @@ def tools(
         return Evidence(control=TOOLS, observed="not told", source=f"{USAGE}: {error.answer}"), (
             warning,
         )
-    if context.native(usage):
-        message = f"Claude has its own memory in its context: {', '.join(context.native(usage))}"
+    native = context.native_memory_files(usage)
+    if native:
+        message = f"Claude has its own memory in its context: {', '.join(native)}"
         raise NotConfirmed(message, answer=f"{USAGE} {context.FILES}")
-    mine = len(context.offered(usage) or ())
+    mine = len(context.memory_tools(usage) or ())
     if mine:
         known = Evidence(control=TOOLS, observed=f"{seen.observed}, {mine} offered", source=USAGE)
         return known, unpermitted
@@ -64,10 +65,10 @@ def _doubt(request: AgentRequest, effective: JsonObject) -> str | None:
     permissions = effective.get("permissions")
     denied = permissions.get("deny") if isinstance(permissions, dict) else None
     for rule in denied if isinstance(denied, list) else ():
-        if touches(str(rule)):
+        if concerns_tools(str(rule)):
             return f"the rule {rule} (permissions.deny)"
     for value in argv.values(items, argv.DISALLOWED):
-        if any(touches(rule) for rule in value.replace(",", " ").split()):
+        if any(concerns_tools(rule) for rule in value.replace(",", " ").split()):
             return f"{argv.DISALLOWED} {value}"
     named = argv.values(items, "--agent")
     agent = named[-1] if named else effective.get("agent")
@@ -87,7 +88,9 @@ def _unpermitted(answer: JsonObject) -> tuple[str, ...]:
             continue
         permissions = found.get("permissions")
         allowed = permissions.get("allow") if isinstance(permissions, dict) else None
-        if not any(touches(str(rule)) for rule in (allowed if isinstance(allowed, list) else ())):
+        if not any(
+            concerns_tools(str(rule)) for rule in (allowed if isinstance(allowed, list) else ())
+        ):
             warning = (
                 f"{one.get('source')} let only their own permission rules count ({MANAGED_ONLY}): "
                 "Claude asks before each call of the memory tools, and refuses it where nobody can "

@@ -41,7 +41,7 @@ def value_at(config: object, dotted: str) -> Any:  # noqa: ANN401  # it is whate
     return found
 
 
-def off_evidence(answer: JsonObject, source: str) -> tuple[Evidence, ...]:
+def memory_off_evidence(answer: JsonObject, source: str) -> tuple[Evidence, ...]:
     """Return evidence that native memory is off; raise NotConfirmed naming the value that is not.
 
     Only a literal false counts: with the feature on, an unset value acts as true. Values are
@@ -67,7 +67,7 @@ def developer_instructions(answer: JsonObject) -> str:
     return value if isinstance(value, str) else ""
 
 
-def merge(configured: str, protocol: str) -> str:
+def append_protocol(configured: str, protocol: str) -> str:
     """Return the configured text, then the protocol, which is there exactly once."""
     if protocol in configured:
         return configured
@@ -75,9 +75,9 @@ def merge(configured: str, protocol: str) -> str:
     return f"{text}\n\n{protocol}" if text else protocol
 
 
-def check_not_pinned(answer: JsonObject) -> None:
+def refuse_pinned_instructions(answer: JsonObject) -> None:
     """Refuse developer instructions that stand above `-c`: ours could not be added there."""
-    for name in above_flags(answer, "developer_instructions"):
+    for name in layers_above_flags(answer, "developer_instructions"):
         raise BadArguments(
             f"{name} sets developer_instructions above every flag, so the memory protocol cannot "
             "be added on the screen or in `codex exec`; launch over the app-server's channel, or "
@@ -85,7 +85,7 @@ def check_not_pinned(answer: JsonObject) -> None:
         )
 
 
-def above_flags(answer: JsonObject, dotted: str) -> tuple[str, ...]:
+def layers_above_flags(answer: JsonObject, dotted: str) -> tuple[str, ...]:
     """Name the layers above `-c`, and above a thread's own `config`, that set a key."""
     layers = itertools.takewhile(lambda layer: layer[0] != OWN_FLAGS, _layers(answer))
     found = ((file or kind, value_at(config, dotted)) for kind, file, config in layers)
@@ -131,7 +131,7 @@ def server_warnings(answer: JsonObject, planned: Mapping[str, object]) -> tuple[
     return tuple(found)
 
 
-def only_ours(answer: JsonObject) -> bool:
+def has_only_our_server(answer: JsonObject) -> bool:
     """Say whether the memory server is the only one that is configured and not switched off."""
     servers = value_at(answer.get("config"), "mcp_servers")
     others = (

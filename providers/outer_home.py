@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 MARKERS: Final = (".git", ".git/")
 
 
-def questions(request: AgentRequest, names: Iterable[str]) -> tuple[str, ...]:
+def paths(request: AgentRequest, names: Iterable[str]) -> tuple[str, ...]:
     """Return the paths of these files and folders in that home."""
     return tuple(posixpath.join(home, name) for home in request.outer_homes[:1] for name in names)
 
 
-def roots(request: AgentRequest) -> tuple[str, ...]:
+def project_marks(request: AgentRequest) -> tuple[str, ...]:
     """Return what marks a project's root, from the folder up to below that home."""
     return tuple(posixpath.join(folder, name) for folder in _between(request) for name in MARKERS)
 
 
-def is_apart(request: AgentRequest, facts: Facts) -> bool:
+def is_own_project(request: AgentRequest, facts: Facts) -> bool:
     """Say whether the folder is in a project of its own, or that home in none."""
-    if any(facts.files.get(path) is not None for path in roots(request)):
+    if any(facts.files.get(path) is not None for path in project_marks(request)):
         return True
-    return all(facts.files.get(path) is None for path in questions(request, MARKERS))
+    return all(facts.files.get(path) is None for path in paths(request, MARKERS))
 
 
-def read_from(request: AgentRequest, facts: Facts, names: Iterable[str]) -> tuple[str, ...]:
+def present_files(request: AgentRequest, facts: Facts, names: Iterable[str]) -> tuple[str, ...]:
     """Return those of that home's files that are there and not empty."""
-    return tuple(path for path in questions(request, names) if facts.files.get(path))
+    return tuple(path for path in paths(request, names) if facts.files.get(path))
 
 
 def warnings(files: tuple[str, ...]) -> tuple[str, ...]:
