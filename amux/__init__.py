@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         UpsertRequest,
         Written,
     )
-    from amux.launcher.channel import (
+    from amux.launcher.channel.jsonrpc import (
         AnswerError,
         JsonLinesChannel,
         JsonRpcChannel,
@@ -34,55 +34,55 @@ if TYPE_CHECKING:
         ServerRequestRefused,
     )
     from amux.launcher.errors import ChannelError, DeadlinePassed
-    from amux.launcher.events import Event, EventKind, Watch
-    from amux.launcher.reconcile import Reconciled
+    from amux.launcher.process.pty import Terminal
+    from amux.launcher.process.spawn import ExitStatus
+    from amux.launcher.recovery import Reconciled
     from amux.launcher.report import LaunchReport
     from amux.launcher.request import LaunchRequest, Provision
-    from amux.launcher.sessions import Listing, SessionRecord
-    from amux.launcher.spawn import ExitStatus
+    from amux.launcher.session.events import Event, EventKind, Watch
+    from amux.launcher.session.store import Listing, SessionRecord
     from amux.launcher.supervisor import Session, Supervisor
-    from amux.launcher.terminal import Terminal
     from amux.providers.base import Mode
     from amux.providers.sighting import Sighting
 
 _HOMES: Final = {
     "AmuxError": "amux.errors",
-    "AnswerError": "amux.launcher.channel",
+    "AnswerError": "amux.launcher.channel.jsonrpc",
     "Capability": "amux.hub.client",
     "ChannelError": "amux.launcher.errors",
     "Connection": "amux.hub.connection",
     "DeadlinePassed": "amux.launcher.errors",
-    "Event": "amux.launcher.events",
-    "EventKind": "amux.launcher.events",
-    "ExitStatus": "amux.launcher.spawn",
+    "Event": "amux.launcher.session.events",
+    "EventKind": "amux.launcher.session.events",
+    "ExitStatus": "amux.launcher.process.spawn",
     "ForgetRequest": "amux.hub.values",
     "Forgotten": "amux.hub.values",
     "Fragment": "amux.hub.values",
     "GetRequest": "amux.hub.values",
     "Health": "amux.hub.client",
     "HubClient": "amux.hub.client",
-    "JsonLinesChannel": "amux.launcher.channel",
-    "JsonRpcChannel": "amux.launcher.channel",
+    "JsonLinesChannel": "amux.launcher.channel.jsonrpc",
+    "JsonRpcChannel": "amux.launcher.channel.jsonrpc",
     "LaunchGrant": "amux.hub.client",
     "LaunchReport": "amux.launcher.report",
     "LaunchRequest": "amux.launcher.request",
     "Lease": "amux.hub.client",
-    "Listing": "amux.launcher.sessions",
+    "Listing": "amux.launcher.session.store",
     "Mode": "amux.providers.base",
     "Provision": "amux.launcher.request",
-    "Reconciled": "amux.launcher.reconcile",
+    "Reconciled": "amux.launcher.recovery",
     "SearchAnswer": "amux.hub.values",
     "SearchRequest": "amux.hub.values",
-    "ServerRequest": "amux.launcher.channel",
-    "ServerRequestHandler": "amux.launcher.channel",
-    "ServerRequestRefused": "amux.launcher.channel",
+    "ServerRequest": "amux.launcher.channel.jsonrpc",
+    "ServerRequestHandler": "amux.launcher.channel.jsonrpc",
+    "ServerRequestRefused": "amux.launcher.channel.jsonrpc",
     "Session": "amux.launcher.supervisor",
-    "SessionRecord": "amux.launcher.sessions",
+    "SessionRecord": "amux.launcher.session.store",
     "Sighting": "amux.providers.sighting",
     "Supervisor": "amux.launcher.supervisor",
-    "Terminal": "amux.launcher.terminal",
+    "Terminal": "amux.launcher.process.pty",
     "UpsertRequest": "amux.hub.values",
-    "Watch": "amux.launcher.events",
+    "Watch": "amux.launcher.session.events",
     "Written": "amux.hub.values",
 }
 

@@ -17,15 +17,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from amux.launcher.channel import JsonRpcChannel
-from amux.launcher.spawn import SpawnRequest, spawn
+from amux.launcher.channel.jsonrpc import JsonRpcChannel
+from amux.launcher.process.spawn import SpawnRequest, spawn
 from amux.providers.base import Facts, LaunchPlan, Tools
 from amux.providers.codex import CodexProvider, flags
 from fixtures.codex import agent_request, grant_for, make_home
 from fixtures.pinned import CODEX_VERSIONS
 
 if TYPE_CHECKING:
-    from amux.launcher.spawn import AgentProcess
+    from amux.launcher.process.spawn import AgentProcess
     from fixtures.codex import CodexHome
 
 ROUNDS: Final = 15

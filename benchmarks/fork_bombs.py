@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
-from amux.launcher import cgroup
+from amux.launcher.process import cgroup
 from fixtures import accounts
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ LIFE: Final = 90
 """Seconds that a bomb lives by itself, should everything else fail."""
 LATER: Final = 5.0
 WITHOUT_GROUP: Final = """
-from amux.launcher import cgroup
+from amux.launcher.process import cgroup
 cgroup.make = lambda name: ""
 """
 AMUX: Final = "from amux.launcher.command import main\nraise SystemExit(main())\n"

@@ -15,24 +15,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from amux.hub.errors import HubError
-from amux.launcher import memory as memories
-from amux.launcher.access import (
-    check_access,
-    check_continued,
-    check_heard,
-    check_required,
-    check_unbound,
-)
-from amux.launcher.attempt import Attempt, claim
-from amux.launcher.attendance import Attendance
-from amux.launcher.beside import start_server
-from amux.launcher.binding import Lease
-from amux.launcher.channel import JsonLinesChannel, JsonRpcChannel
-from amux.launcher.conversation import Conversation
-from amux.launcher.desk import open_desk
-from amux.launcher.detached import Servers
-from amux.launcher.ending import begin_end, end
-from amux.launcher.environment import MemoryVariables, run_environment
+from amux.launcher.channel.context_query import open_inquiry
+from amux.launcher.channel.jsonrpc import JsonLinesChannel, JsonRpcChannel
+from amux.launcher.channel.lines import LineChannel
 from amux.launcher.errors import (
     AgentFailed,
     BadRequest,
@@ -41,18 +26,38 @@ from amux.launcher.errors import (
     SessionNotFound,
     host_errors,
 )
-from amux.launcher.foreign import held
-from amux.launcher.furnishing import furnish
-from amux.launcher.handed import remarks
-from amux.launcher.hearing import open_hearing
-from amux.launcher.hubkeeper import HUBS
-from amux.launcher.hublink import hub_client
-from amux.launcher.inquiry import open_inquiry
-from amux.launcher.leases import LEASES
-from amux.launcher.lines import LineChannel
-from amux.launcher.lookout import LOOKOUT
-from amux.launcher.notice import Notice, Notices
-from amux.launcher.planning import (
+from amux.launcher.evidence.conversation import Conversation
+from amux.launcher.evidence.mcp_evidence import open_hearing
+from amux.launcher.evidence.notices import Notice, Notices
+from amux.launcher.evidence.output import Watcher
+from amux.launcher.evidence.poller import LOOKOUT
+from amux.launcher.evidence.query_socket import open_desk
+from amux.launcher.evidence.screen_threads import Attendance
+from amux.launcher.memory import grant as memories
+from amux.launcher.memory.access import (
+    check_access,
+    check_continued,
+    check_heard,
+    check_required,
+    check_unbound,
+)
+from amux.launcher.memory.binding import Lease
+from amux.launcher.memory.hub import hub_client
+from amux.launcher.memory.hub_keeper import HUBS
+from amux.launcher.memory.renewal import LEASES
+from amux.launcher.process.detached import Servers
+from amux.launcher.process.ending import begin_end, end
+from amux.launcher.process.spawn import SpawnRequest, Stdio, spawn
+from amux.launcher.provider_call import held
+from amux.launcher.report import established
+from amux.launcher.run import Run
+from amux.launcher.session.store import SessionStore
+from amux.launcher.steps.app_server import start_server
+from amux.launcher.steps.attempt import Attempt, claim
+from amux.launcher.steps.descriptor_arguments import with_files
+from amux.launcher.steps.environment import MemoryVariables, run_environment
+from amux.launcher.steps.environment_notes import remarks
+from amux.launcher.steps.planning import (
     agent_request,
     as_it_says,
     control,
@@ -62,7 +67,7 @@ from amux.launcher.planning import (
     together,
     without_unknown,
 )
-from amux.launcher.records import (
+from amux.launcher.steps.record import (
     decided,
     running,
     write_end,
@@ -70,13 +75,8 @@ from amux.launcher.records import (
     write_settled,
     write_unsettled,
 )
-from amux.launcher.report import established
-from amux.launcher.run import Run
-from amux.launcher.sessions import SessionStore
-from amux.launcher.spawn import SpawnRequest, Stdio, spawn
-from amux.launcher.subject import find_subject
-from amux.launcher.substituted import with_files
-from amux.launcher.watch import Watcher
+from amux.launcher.steps.relocated_home import furnish
+from amux.launcher.steps.resolve import find_subject
 from amux.materializer import runs
 from amux.providers.base import VERSION, Confirmed, Evidence, Framing, Mode
 from amux.providers.ending import Ending
@@ -84,13 +84,13 @@ from amux.providers.ending import Ending
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amux.launcher.beside import Server
-    from amux.launcher.binding import Unbound
-    from amux.launcher.hearing import Hearing
+    from amux.launcher.evidence.mcp_evidence import Hearing
     from amux.launcher.host import Host
-    from amux.launcher.memory import Memory
+    from amux.launcher.memory.binding import Unbound
+    from amux.launcher.memory.grant import Memory
+    from amux.launcher.process.spawn import AgentProcess, ExitStatus
     from amux.launcher.request import LaunchRequest
-    from amux.launcher.spawn import AgentProcess, ExitStatus
+    from amux.launcher.steps.app_server import Server
     from amux.providers.base import AgentRequest, LaunchPlan
     from amux.providers.sighting import Sighting
 

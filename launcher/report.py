@@ -10,13 +10,13 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from amux.launcher.binding import Lease, Unbound
-from amux.launcher.protocol import digest
+from amux.launcher.memory.binding import Lease, Unbound
+from amux.launcher.memory.protocol import digest
 
 if TYPE_CHECKING:
-    from amux.launcher.attempt import Attempt
-    from amux.launcher.memory import Memory
+    from amux.launcher.memory.grant import Memory
     from amux.launcher.request import LaunchRequest
+    from amux.launcher.steps.attempt import Attempt
     from amux.providers.base import Confirmed, Evidence, LaunchPlan
     from amux.providers.sighting import Sighting
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from amux.launcher.channel import JsonLinesChannel
+from amux.launcher.channel.jsonrpc import JsonLinesChannel
 from amux.launcher.errors import ChannelError
-from amux.launcher.moment import Moment
+from amux.launcher.process.signal_safe import Moment
 
 if TYPE_CHECKING:
     import contextlib
     from collections.abc import Callable
     from types import TracebackType
 
-    from amux.launcher.driving import Driving
-    from amux.launcher.lines import LineChannel
+    from amux.launcher.channel.lines import LineChannel
+    from amux.launcher.channel.stdio_relay import Driving
+    from amux.launcher.process.spawn import AgentProcess, ExitStatus
     from amux.launcher.report import LaunchReport
-    from amux.launcher.spawn import AgentProcess, ExitStatus
     from amux.providers.sighting import Sighting
 
 

@@ -19,7 +19,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
-from amux.launcher.channel import JsonRpcChannel
+from amux.launcher.channel.jsonrpc import JsonRpcChannel
 from amux.launcher.errors import (
     BadRequest,
     ChannelError,
@@ -27,24 +27,24 @@ from amux.launcher.errors import (
     SessionNotFound,
     host_errors,
 )
-from amux.launcher.events import Announcer, Event, EventKind, Watch
 from amux.launcher.host import this_host
 from amux.launcher.launch import launch
-from amux.launcher.limits import raise_open_files
-from amux.launcher.moment import Moment
-from amux.launcher.reconcile import Reconciled, recover, settled
+from amux.launcher.process.open_files import raise_open_files
+from amux.launcher.process.signal_safe import Moment
+from amux.launcher.process.spawn import ExitStatus
+from amux.launcher.recovery import Reconciled, recover, settled
 from amux.launcher.request import LaunchRequest
-from amux.launcher.sessions import Listing, SessionRecord, SessionStore
-from amux.launcher.spawn import ExitStatus
+from amux.launcher.session.events import Announcer, Event, EventKind, Watch
+from amux.launcher.session.store import Listing, SessionRecord, SessionStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from amux.launcher.channel import JsonLinesChannel, ServerRequestHandler
+    from amux.launcher.channel.jsonrpc import JsonLinesChannel, ServerRequestHandler
+    from amux.launcher.process.pty import Terminal
     from amux.launcher.report import LaunchReport
     from amux.launcher.run import Run
-    from amux.launcher.terminal import Terminal
     from amux.providers.base import JsonObject
     from amux.providers.sighting import Sighting
 
@@ -120,7 +120,7 @@ class Session:
     @property
     def terminal(self) -> Terminal:
         """Return the agent's PTY as a pexpect object; raise ChannelError if it has none."""
-        from amux.launcher.terminal import Terminal  # noqa: PLC0415  # only a PTY needs pexpect
+        from amux.launcher.process.pty import Terminal  # noqa: PLC0415  # only a PTY needs pexpect
 
         if not self._terminals:
             with self._run.process.lend_terminal() as descriptor:

@@ -1,7 +1,7 @@
 """Read files that somebody else may have put there: bounded, regular files only, never waiting.
 
 Standard library only, and little of it: `provisioner` imports this file in a child that is the
-target, `amux.launcher.facts` in the service itself for its own account's files.
+target, `amux.launcher.steps.read_files` in the service itself for its own account's files.
 """
 
 from __future__ import annotations

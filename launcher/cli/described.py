@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from amux.launcher.sessions import SessionRecord
+    from amux.launcher.session.store import SessionRecord
 
 WIDTH = 20
 APART = frozenset({"evidence", "seen", "warnings"})

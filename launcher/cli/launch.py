@@ -15,23 +15,23 @@ import click
 
 from amux.errors import AmuxError
 from amux.hub.secret import redact
-from amux.launcher.foreground import Foreground
+from amux.launcher.evidence.notices import Notice
 from amux.launcher.host import this_host
 from amux.launcher.launch import launch
-from amux.launcher.notice import Notice
-from amux.launcher.reconcile import recover
-from amux.launcher.relay import window_size
+from amux.launcher.process.agent.foreground import Foreground
+from amux.launcher.process.pty_relay import window_size
+from amux.launcher.recovery import recover
 from amux.launcher.request import LaunchRequest, Provision
-from amux.launcher.resumed import AT_ONCE, ended_at_once
-from amux.launcher.sessions import SessionStore
+from amux.launcher.session.store import SessionStore
+from amux.launcher.steps.hints import AT_ONCE, ended_at_once
 from amux.providers.base import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from amux.launcher.host import Host
+    from amux.launcher.process.spawn import ExitStatus
     from amux.launcher.run import Run
-    from amux.launcher.spawn import ExitStatus
 
 FAILED: Final = 125
 SHORT_FORMS: Final = ("without-hooks",)
@@ -305,7 +305,7 @@ class Notices:
 
     def _print(self, notice: Notice) -> None:
         if self._as_json:
-            from amux.launcher.events import Event  # noqa: PLC0415  # it brings asyncio
+            from amux.launcher.session.events import Event  # noqa: PLC0415  # it brings asyncio
 
             click.echo(json.dumps(Event.of_notice(notice).as_json(), ensure_ascii=False), err=True)
             return

@@ -15,12 +15,12 @@ from amux.launcher.cli.described import described, printable
 from amux.launcher.cli.refusal import refusals, warn
 from amux.launcher.errors import SessionRunning
 from amux.launcher.host import this_host
-from amux.launcher.processes import end_marked
-from amux.launcher.reconcile import reconcile, recover, settled
-from amux.launcher.sessions import SessionStore, State
+from amux.launcher.process.run_processes import end_marked
+from amux.launcher.recovery import reconcile, recover, settled
+from amux.launcher.session.store import SessionStore, State
 
 if TYPE_CHECKING:
-    from amux.launcher.sessions import Listing, SessionRecord
+    from amux.launcher.session.store import Listing, SessionRecord
 
 STOP_DEADLINE: Final = 5.0
 """Seconds for killed processes to be gone, after the shim had its own time."""
@@ -78,7 +78,7 @@ def verify(session: str, *, as_json: bool) -> None:
 
     Status 1 where that contradicts what the session is said to be.
     """
-    from amux.launcher.verify import verify as read_again  # noqa: PLC0415  # this command alone
+    from amux.launcher.evidence.verify import verify as read_again  # noqa: PLC0415  # this command alone
 
     with refusals():
         host = this_host(os.environ)

@@ -23,7 +23,7 @@ from amux.launcher.probe.scene import NATIVE, USERS, Scene, scene
 from amux.launcher.probe.screen import attend
 from amux.launcher.probe.subagents import KINDS, Told, is_child
 from amux.launcher.probe.talk import take_turn
-from amux.launcher.sessions import SessionStore
+from amux.launcher.session.store import SessionStore
 from amux.providers.base import Mode
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ from amux.errors import AmuxError
 from amux.launcher.launch import launch
 from amux.launcher.probe.findings import Finding, ProbeReport
 from amux.launcher.probe.scene import USERS, Scene, scene
-from amux.launcher.sessions import SessionStore
+from amux.launcher.session.store import SessionStore
 from amux.providers.codex import SHOWN
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from amux.launcher.report import LaunchReport
-    from amux.launcher.sessions import SessionRecord
+    from amux.launcher.session.store import SessionRecord
 
 NOT_SHOWN: Final = (
     "what a live model does with the protocol",

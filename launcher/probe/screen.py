@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pexpect
 
 from amux.launcher.errors import AgentFailed, DeadlinePassed
-from amux.launcher.terminal import Terminal
+from amux.launcher.process.pty import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

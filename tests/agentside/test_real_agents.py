@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.memory.protocol import render
 from amux.launcher.probe.model import Call, Say, ScriptedModel
 from amux.launcher.probe.stage import MODEL, STAGES
-from amux.launcher.protocol import render
 from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS, PI_VERSIONS, pinned
 from tests.agentside.side import SYSTEM
 

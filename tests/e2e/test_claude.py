@@ -11,9 +11,9 @@ import pytest
 
 from amux.launcher.errors import MemoryNotIsolated
 from amux.launcher.launch import launch
+from amux.launcher.memory.protocol import render
 from amux.launcher.probe.model import Call, Say
 from amux.launcher.probe.talk import take_turn
-from amux.launcher.protocol import render
 from amux.launcher.request import LaunchRequest
 from amux.providers.errors import BadArguments, ToolsNotLoaded
 from fixtures.pinned import CLAUDE_VERSIONS

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.memory.protocol import render
 from amux.launcher.probe.model import Say
-from amux.launcher.protocol import render
-from amux.launcher.sessions import SessionStore
+from amux.launcher.session.store import SessionStore
 from amux.materializer.agentside.tools import LATEST
 from fixtures.claude_home import settled
 from fixtures.pinned import CLAUDE_VERSIONS
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from amux.launcher.host import Host
     from amux.launcher.probe.model import Answer, Turn
-    from amux.launcher.sessions import SessionRecord
+    from amux.launcher.session.store import SessionRecord
     from fixtures.stages import Stage
     from fixtures.terminal import Terminal
 

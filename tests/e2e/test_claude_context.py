@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from amux.launcher.channel import JsonLinesChannel
-from amux.launcher.inquiry import open_inquiry
+from amux.launcher.channel.context_query import open_inquiry
+from amux.launcher.channel.jsonrpc import JsonLinesChannel
 from amux.launcher.launch import launch
 from amux.launcher.probe.model import Call, Say
+from amux.launcher.process.spawn import SpawnRequest, spawn
 from amux.launcher.request import LaunchRequest
-from amux.launcher.sessions import SessionStore, State
-from amux.launcher.spawn import SpawnRequest, spawn
+from amux.launcher.session.store import SessionStore, State
 from amux.providers.claude import ClaudeProvider
 from amux.providers.sighting import Sighting
 from fixtures.pinned import CLAUDE_VERSIONS
@@ -25,8 +25,8 @@ from fixtures.stages import SECONDS, staged
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from amux.launcher.evidence.notices import Notice
     from amux.launcher.host import Host
-    from amux.launcher.notice import Notice
     from amux.launcher.probe.model import Answer, Turn
     from amux.launcher.run import Run
     from fixtures.stages import Stage

@@ -10,9 +10,9 @@ import pytest
 
 from amux.launcher.errors import BadRequest
 from amux.launcher.launch import launch
-from amux.launcher.protocol import render
+from amux.launcher.memory.protocol import render
 from amux.launcher.request import LaunchRequest
-from amux.launcher.sessions import SessionStore
+from amux.launcher.session.store import SessionStore
 from amux.providers.base import Mode
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import AMUX, occurrences, staged

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.memory.protocol import render
 from amux.launcher.probe.model import Say, ScriptedModel
 from amux.launcher.probe.stage import STAGES
-from amux.launcher.protocol import render
 from fixtures import accounts
 from fixtures.isolated import isolated_host, reachable_agent
 from fixtures.pinned import CLAUDE_VERSIONS

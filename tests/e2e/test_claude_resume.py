@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from amux.launcher.errors import MemoryRequired
-from amux.launcher.protocol import render
-from amux.launcher.sessions import SessionStore
+from amux.launcher.memory.protocol import render
+from amux.launcher.session.store import SessionStore
 from fixtures.claude_home import ready, settled
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import AMUX, occurrences, staged

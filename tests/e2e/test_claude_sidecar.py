@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amux.launcher.errors import MemoryNotIsolated
-from amux.launcher.protocol import render
+from amux.launcher.memory.protocol import render
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import managed_by, occurrences, staged
 

@@ -13,7 +13,7 @@ from amux.launcher.launch import launch
 from amux.launcher.probe.model import ScriptedModel
 from amux.launcher.probe.talk import take_turn
 from amux.launcher.request import LaunchRequest
-from amux.launcher.sessions import SessionStore
+from amux.launcher.session.store import SessionStore
 from amux.providers.base import Mode
 from amux.providers.codex import CodexProvider
 from amux.providers.errors import BadArguments

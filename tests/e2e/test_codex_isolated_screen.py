@@ -10,7 +10,7 @@ import pytest
 
 from amux.launcher.probe.model import ScriptedModel
 from amux.launcher.probe.stage import stage_codex
-from amux.launcher.sessions import SessionStore
+from amux.launcher.session.store import SessionStore
 from fixtures import accounts
 from fixtures.codex import CodexHome, say_ok
 from fixtures.isolated import isolated_host, reachable_agent

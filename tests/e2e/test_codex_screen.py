@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amux.launcher.probe.model import ScriptedModel
-from amux.launcher.sessions import SessionStore, State
+from amux.launcher.session.store import SessionStore, State
 from fixtures.codex import MEMORY_ON, CodexHome, inputs, make_home, native, open_codex, say_ok
 from fixtures.hosts import running_host
 from fixtures.pinned import CODEX_VERSIONS
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from amux.launcher.host import Host
     from amux.launcher.probe.model import Script, Turn
-    from amux.launcher.sessions import SessionRecord
+    from amux.launcher.session.store import SessionRecord
     from fixtures.terminal import Terminal
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CODEX_VERSIONS)]

@@ -12,7 +12,7 @@ from amux.launcher.launch import launch
 from amux.launcher.probe.model import Call, Say, ScriptedModel
 from amux.launcher.probe.talk import take_turn
 from amux.launcher.request import LaunchRequest
-from amux.launcher.sessions import SessionStore
+from amux.launcher.session.store import SessionStore
 from amux.providers.base import Mode
 from amux.providers.errors import BadArguments
 from fixtures.codex import PROTOCOL, grant_for, make_home, native, open_codex, staged
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from amux.launcher.host import Host
     from amux.launcher.probe.model import Answer, Turn
     from amux.launcher.run import Run
-    from amux.launcher.sessions import SessionRecord
+    from amux.launcher.session.store import SessionRecord
     from fixtures.codex import CodexHome
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CODEX_VERSIONS)]

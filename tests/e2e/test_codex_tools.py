@@ -18,7 +18,7 @@ from amux.launcher.probe.model import Call, Say, ScriptedModel
 from amux.launcher.probe.stage import MODEL, stage_codex
 from amux.launcher.probe.talk import take_turn
 from amux.launcher.request import LaunchRequest
-from amux.launcher.sessions import SessionStore, State
+from amux.launcher.session.store import SessionStore, State
 from amux.providers.base import Tools
 from amux.providers.codex import handshake
 from amux.providers.codex.flags import NAMESPACE, TOOL_NAMES
@@ -28,7 +28,7 @@ from fixtures.pinned import CODEX_VERSIONS
 from tests.e2e.test_codex_native_memory import system_file
 
 if TYPE_CHECKING:
-    from amux.launcher.channel import ServerRequest
+    from amux.launcher.channel.jsonrpc import ServerRequest
     from amux.launcher.host import Host
     from amux.launcher.probe.model import Answer, Turn
     from amux.providers.base import Grant

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amux.launcher.protocol import render
+from amux.launcher.memory.protocol import render
 from fixtures.hosts import running_host
 from fixtures.stages import occurrences, staged
 

@@ -17,10 +17,10 @@ from amux.hub.local import stop_hub
 from amux.hub.values import ABSENT
 from amux.launcher.errors import AgentNotFound, BadRequest, IsolationRefused
 from amux.launcher.launch import launch
-from amux.launcher.limits import original_open_files
-from amux.launcher.reconcile import recover
+from amux.launcher.process.open_files import original_open_files
+from amux.launcher.recovery import recover
 from amux.launcher.request import LaunchRequest, Provision
-from amux.launcher.sessions import SessionRecord, SessionStore, State
+from amux.launcher.session.store import SessionRecord, SessionStore, State
 from amux.materializer.errors import IdentityRefused, NotProvided, UidTaken
 from amux.materializer.runs import allocate
 from amux.providers.base import Mode
@@ -30,8 +30,8 @@ from fixtures.isolated import SERVICE_SECRET, answer, isolated_host, scripted, s
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from amux.launcher.evidence.notices import Notice
     from amux.launcher.host import Host
-    from amux.launcher.notice import Notice
     from fixtures.accounts import Account
 
 pytestmark = pytest.mark.root
@@ -110,7 +110,7 @@ def test_identity_environment_descriptors_and_folders_are_the_targets(
         soft, hard = resource.getrlimit(getattr(resource, name))
         if name == "RLIMIT_NOFILE":  # a supervisor raises its own, not the agent's
             soft = original_open_files() or soft
-        if name == "RLIMIT_RTTIME":  # its soft value marks the run (amux.launcher.teardown)
+        if name == "RLIMIT_RTTIME":  # its soft value marks the run (amux.launcher.process.teardown)
             soft = value[0]
         assert tuple(value) == (soft, hard), name
     home = str(carol.home)

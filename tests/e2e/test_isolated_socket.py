@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.channel.websocket import connect
 from amux.launcher.errors import ChannelError
-from amux.launcher.spawn import SpawnRequest, spawn
-from amux.launcher.websocket import connect
+from amux.launcher.process.spawn import SpawnRequest, spawn
 from amux.materializer import identity, runs
 from fixtures import accounts
 

@@ -17,7 +17,7 @@ from amux.launcher.probe.model import Call, Say, ScriptedModel
 from amux.launcher.probe.stage import stage_codex
 from amux.launcher.probe.talk import take_turn
 from amux.launcher.request import LaunchRequest
-from amux.launcher.sessions import SessionStore
+from amux.launcher.session.store import SessionStore
 from fixtures.hosts import make_host, user_client
 from fixtures.pinned import AGENTS, pinned
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amux.launcher.memory.protocol import render
 from amux.launcher.probe.model import Call, Say
-from amux.launcher.protocol import render
 from fixtures.pinned import PI_VERSIONS
 from fixtures.stages import occurrences, staged
 

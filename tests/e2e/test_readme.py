@@ -16,7 +16,7 @@ from amux.hub.home import open_home
 from amux.hub.local import stop_hub
 from amux.launcher.probe.model import Say, ScriptedModel
 from amux.launcher.probe.stage import stage_claude, stage_codex
-from amux.launcher.sessions import SessionStore
+from amux.launcher.session.store import SessionStore
 from fixtures import accounts
 from fixtures.isolated import reachable_agent
 from fixtures.pinned import pinned

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amux.launcher.sessions import SessionStore
-from amux.launcher.witness import NEVER_STARTED
+from amux.launcher.evidence.mcp_reports import NEVER_STARTED
+from amux.launcher.session.store import SessionStore
 from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS, PI_VERSIONS
 from fixtures.stages import staged
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from amux.launcher.host import Host
-    from amux.launcher.sessions import SessionRecord
+    from amux.launcher.session.store import SessionRecord
     from fixtures.stages import Stage
 
 pytestmark = pytest.mark.agents

@@ -10,7 +10,7 @@ import pytest
 from amux.launcher.launch import launch
 from amux.launcher.probe.talk import take_turn
 from amux.launcher.request import LaunchRequest
-from amux.launcher.sessions import SessionStore
+from amux.launcher.session.store import SessionStore
 from amux.providers.errors import UnsupportedVersion
 from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS, pinned
 from fixtures.stages import staged

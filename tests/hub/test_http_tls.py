@@ -24,15 +24,15 @@ from amux.hub.enrolment import connect
 from amux.hub.errors import Forbidden, HomeRefused, Unavailable
 from amux.hub.holder import read_holder
 from amux.hub.values import GetRequest, UpsertRequest
-from amux.launcher.access import check_access
-from amux.launcher.agents import AgentCommand
-from amux.launcher.binding import Lease
 from amux.launcher.cli import command
 from amux.launcher.errors import IsolationRefused
 from amux.launcher.host import Host
-from amux.launcher.hublink import hub_client
+from amux.launcher.memory.access import check_access
+from amux.launcher.memory.binding import Lease
+from amux.launcher.memory.hub import hub_client
 from amux.launcher.request import LaunchRequest
-from amux.launcher.subject import Subject
+from amux.launcher.steps.executable import AgentCommand
+from amux.launcher.steps.resolve import Subject
 from amux.providers.generic import GenericProvider
 from fixtures.hubs import HubHome, new_home
 

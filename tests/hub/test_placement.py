@@ -27,7 +27,7 @@ SECONDS: Final = 60.0
 LAUNCH: Final = """
 import os, sys
 from amux.launcher.host import this_host
-from amux.launcher.hublink import open_hub
+from amux.launcher.memory.hub import open_hub
 from amux.launcher.request import LaunchRequest
 for group in sys.argv[1:]:
     with open(group + "/cgroup.procs", "w") as file:

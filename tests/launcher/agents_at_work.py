@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from amux.launcher.processes import ProcessKey, alive, start_time
-from amux.launcher.spawn import SpawnRequest, Stdio
+from amux.launcher.process.run_processes import ProcessKey, alive, start_time
+from amux.launcher.process.spawn import SpawnRequest, Stdio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -32,9 +32,9 @@ from amux.launcher import supervisor as supervision
 from amux.launcher.command import main as amux
 from amux.launcher.errors import LaunchError, MemoryNotIsolated
 from amux.launcher.host import this_host
-from amux.launcher.processes import find_marked
+from amux.launcher.process.run_processes import find_marked
 from amux.launcher.request import LaunchRequest
-from amux.launcher.sessions import SessionStore
+from amux.launcher.session.store import SessionStore
 from amux.launcher.supervisor import Supervisor
 from amux.providers.base import Mode
 from fixtures.scripted_provider import install_scripted_agent, scripted_registry

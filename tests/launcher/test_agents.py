@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amux.launcher.agents import AgentCommand, find_agent
 from amux.launcher.errors import AgentNotFound
-from amux.launcher.versions import VersionCache, ask_version
+from amux.launcher.steps.executable import AgentCommand, find_agent
+from amux.launcher.steps.versions import VersionCache, ask_version
 
 if TYPE_CHECKING:
     from pathlib import Path

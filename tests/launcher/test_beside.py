@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amux.launcher import beside
-from amux.launcher.beside import Server, start_server
-from amux.launcher.channel import Controls
+from amux.launcher.channel.jsonrpc import Controls
 from amux.launcher.errors import AgentFailed, ChannelError
-from amux.launcher.foreign import held
-from amux.launcher.processes import start_time
-from amux.launcher.spawn import SpawnRequest, spawn
+from amux.launcher.process.run_processes import start_time
+from amux.launcher.process.spawn import SpawnRequest, spawn
+from amux.launcher.provider_call import held
+from amux.launcher.steps import app_server as beside
+from amux.launcher.steps.app_server import Server, start_server
 from amux.providers.base import Confirmed, LaunchPlan
 from amux.providers.errors import BadArguments, NotConfirmed, RequestRefused
 from amux.providers.generic import GenericProvider

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amux.launcher.channel import (
+from amux.launcher.channel.jsonrpc import (
     AnswerError,
     Controls,
     JsonLinesChannel,
@@ -16,9 +16,9 @@ from amux.launcher.channel import (
     ServerRequest,
     open_channel,
 )
+from amux.launcher.channel.lines import NOISE_LINES, LineChannel
 from amux.launcher.errors import AgentFailed, ChannelError
-from amux.launcher.lines import NOISE_LINES, LineChannel
-from amux.launcher.spawn import AgentProcess, spawn
+from amux.launcher.process.spawn import AgentProcess, spawn
 from amux.providers.base import Framing, JsonObject
 from amux.providers.errors import BadArguments
 from tests.launcher.agents_at_work import DEADLINE, scripted

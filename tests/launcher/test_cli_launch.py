@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from amux.launcher.cli import command
-from amux.launcher.sessions import SessionRecord, SessionStore
+from amux.launcher.session.store import SessionRecord, SessionStore
 from fixtures.hosts import make_host
 
 if TYPE_CHECKING:

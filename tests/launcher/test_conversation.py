@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from amux.launcher import transcript
 from amux.launcher.cli import sessions as sessions_command
 from amux.launcher.errors import MemoryRequired
+from amux.launcher.evidence import transcript
+from amux.launcher.evidence.transcript import PART_BYTES
 from amux.launcher.host import this_host
 from amux.launcher.launch import launch
-from amux.launcher.sessions import SessionStore, State
-from amux.launcher.transcript import PART_BYTES
+from amux.launcher.session.store import SessionStore, State
 from amux.materializer import identity
 from fixtures.accounts import Account, account
 from fixtures.isolated import isolated_host
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from amux.launcher.evidence.notices import Notice
     from amux.launcher.host import Host
-    from amux.launcher.notice import Notice
     from amux.launcher.request import LaunchRequest
     from amux.launcher.run import Run
 

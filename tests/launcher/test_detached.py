@@ -13,9 +13,9 @@ import pexpect
 import psutil
 import pytest
 
-from amux.launcher.events import EventKind
 from amux.launcher.request import LaunchRequest
-from amux.launcher.sessions import SessionStore
+from amux.launcher.session.events import EventKind
+from amux.launcher.session.store import SessionStore
 from amux.launcher.supervisor import Session, Supervisor
 from fixtures import accounts
 from tests.launcher.agents_at_work import DEADLINE, eventually

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amux.launcher.driving import Driving
+from amux.launcher.channel.stdio_relay import Driving
 from amux.providers.errors import BadArguments
 
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amux.launcher.channel import JsonLinesChannel
-from amux.launcher.ending import begin_end, end
-from amux.launcher.spawn import SpawnRequest, spawn
+from amux.launcher.channel.jsonrpc import JsonLinesChannel
+from amux.launcher.process.ending import begin_end, end
+from amux.launcher.process.spawn import SpawnRequest, spawn
 from amux.providers.ending import Ending
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from amux.launcher.process import AgentProcess
+    from amux.launcher.process.agent import AgentProcess
 
 SPENDING = """
 import os, pathlib, signal, sys

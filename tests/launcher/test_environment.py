@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amux.launcher.environment import (
+from amux.launcher.errors import BadRequest
+from amux.launcher.steps.environment import (
     ALLOWED_NAMES,
     SESSION_NAMES,
     SYSTEM_PATH,
@@ -21,7 +22,6 @@ from amux.launcher.environment import (
     base_environment,
     run_environment,
 )
-from amux.launcher.errors import BadRequest
 
 TARGET = RelocatedHome(home="/home/alice", user="alice", shell="/bin/zsh")  # noqa: S604  # a value
 MEMORY = MemoryVariables(
@@ -232,8 +232,8 @@ def test_a_name_that_the_parent_holds_twice_reaches_the_agent_once(tmp_path: Pat
         textwrap.dedent(
             """
             import os, sys
-            from amux.launcher.environment import base_environment
-            from amux.launcher.spawn import SpawnRequest, spawn
+            from amux.launcher.steps.environment import base_environment
+            from amux.launcher.process.spawn import SpawnRequest, spawn
             process = spawn(SpawnRequest(
                 argv=("/bin/cat", "/proc/self/environ"),
                 environment=base_environment(os.environ, cwd="/"), cwd="/", marker="aa" * 16))

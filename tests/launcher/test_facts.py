@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amux.launcher.facts import read_facts
+from amux.launcher.steps.read_files import read_facts
 from amux.materializer.values import Identity
 from amux.providers.base import MAX_FACT_BYTES
 

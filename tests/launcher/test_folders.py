@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amux.launcher.errors import BadRequest
-from amux.launcher.folders import entered, plain
+from amux.launcher.steps.folders import entered, plain
 
 if TYPE_CHECKING:
     from pathlib import Path

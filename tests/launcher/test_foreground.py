@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pexpect
 import pytest
 
-from amux.launcher.processes import ProcessKey, alive, start_time
-from amux.launcher.proctable import look
+from amux.launcher.process.run_processes import ProcessKey, alive, start_time
+from amux.launcher.process.table import look
 from fixtures import accounts
 from tests.launcher.agents_at_work import DEADLINE, eventually, gone
 

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 
 from amux.launcher.cli import launch as launch_command
 from amux.launcher.errors import ChannelError
-from amux.launcher.foreign import held
 from amux.launcher.launch import launch
+from amux.launcher.provider_call import held
 from amux.launcher.request import LaunchRequest
-from amux.launcher.sessions import SessionStore, State
+from amux.launcher.session.store import SessionStore, State
 from amux.providers.base import Framing, LaunchPlan, Mode, Preflight
 from amux.providers.errors import NotConfirmed, ProviderFailed
 from amux.providers.generic import GenericProvider

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amux.launcher.errors import HostFailed
-from amux.launcher.events import EventKind
 from amux.launcher.launch import launch
-from amux.launcher.reconcile import reconcile, settled
+from amux.launcher.recovery import reconcile, settled
 from amux.launcher.request import LaunchRequest
-from amux.launcher.sessions import SessionStore, State
+from amux.launcher.session.events import EventKind
+from amux.launcher.session.store import SessionStore, State
 from amux.launcher.supervisor import Supervisor
 from fixtures.hosts import make_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from amux.launcher.evidence.notices import Notice
     from amux.launcher.host import Host
-    from amux.launcher.notice import Notice
 
 pytestmark = pytest.mark.root
 AMUX = Path(sys.executable).with_name("amux")

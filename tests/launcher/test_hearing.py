@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amux.launcher import hearing
 from amux.launcher.errors import MemoryRequired
+from amux.launcher.evidence import mcp_evidence as hearing
+from amux.launcher.evidence.mcp_reports import NEVER_LISTED, NEVER_STARTED
 from amux.launcher.launch import launch
-from amux.launcher.sessions import SessionStore, State
-from amux.launcher.witness import NEVER_LISTED, NEVER_STARTED
+from amux.launcher.session.store import SessionStore, State
 from amux.providers.base import Mode
 from fixtures.scripted_provider import INITIALIZE, LIST
 from tests.launcher.agents_at_work import DEADLINE, eventually
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from amux.launcher.evidence.notices import Notice
     from amux.launcher.host import Host
-    from amux.launcher.notice import Notice
     from amux.launcher.request import LaunchRequest
     from amux.launcher.run import Run
 

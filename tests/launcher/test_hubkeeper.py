@@ -27,12 +27,12 @@ from amux.hub.local import answers, ensure_running, stop_hub
 from amux.hub.placement import Placed
 from amux.hub.stopmark import is_marked, set_mark
 from amux.hub.values import UpsertRequest
-from amux.launcher import hubkeeper
 from amux.launcher.host import Host, this_host
-from amux.launcher.hubkeeper import HubKeeper
-from amux.launcher.hublink import ENDS_WITH_US
 from amux.launcher.launch import launch
-from amux.launcher.sessions import SessionStore
+from amux.launcher.memory import hub_keeper as hubkeeper
+from amux.launcher.memory.hub import ENDS_WITH_US
+from amux.launcher.memory.hub_keeper import HubKeeper
+from amux.launcher.session.store import SessionStore
 from fixtures.hubs import SERVER, HubHome, new_home
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ SUPERVISORS: Final = 6
 SUPERVISOR: Final = """
 import os, sys
 from amux.launcher.host import this_host
-from amux.launcher.hubkeeper import HubKeeper
+from amux.launcher.memory.hub_keeper import HubKeeper
 keeper = HubKeeper(pace=0.05)
 keeper.keep("a run", this_host(os.environ))
 print("keeps", flush=True)

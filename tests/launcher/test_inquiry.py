@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amux.launcher import desk as desks
-from amux.launcher.desk import ask_at, open_desk
+from amux.launcher.channel.context_query import Inquiry, open_inquiry
 from amux.launcher.errors import DeadlinePassed
-from amux.launcher.inquiry import Inquiry, open_inquiry
+from amux.launcher.evidence import query_socket as desks
+from amux.launcher.evidence.query_socket import ask_at, open_desk
 from amux.providers.claude import ClaudeProvider
 from amux.providers.pi import PiProvider
 from tests.launcher.agents_at_work import DEADLINE

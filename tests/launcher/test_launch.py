@@ -31,9 +31,9 @@ from amux.launcher.errors import (
     SessionRunning,
 )
 from amux.launcher.launch import launch
-from amux.launcher.protocol import render
-from amux.launcher.records import write_seen
-from amux.launcher.sessions import SessionStore, State
+from amux.launcher.memory.protocol import render
+from amux.launcher.session.store import SessionStore, State
+from amux.launcher.steps.record import write_seen
 from amux.providers.base import Mode
 from fixtures.scripted_provider import (
     OWN_TEXT,
@@ -44,10 +44,10 @@ from fixtures.scripted_provider import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amux.launcher.attempt import Attempt
     from amux.launcher.host import Host
     from amux.launcher.request import LaunchRequest
     from amux.launcher.run import Run
+    from amux.launcher.steps.attempt import Attempt
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "launch-report.schema.json"
 HUB_PAGE = Path(__file__).parents[2] / "docs" / "hub.md"
@@ -184,7 +184,7 @@ def test_a_resume_uses_the_frozen_bytes_after_the_template_changed(
     with launch(ask(), scripted) as first:
         before = instructions(first)
     changed = replace(render("cli"), text="Something else entirely.\n", digest="0" * 64)
-    monkeypatch.setattr("amux.launcher.memory.load", lambda _: changed)
+    monkeypatch.setattr("amux.launcher.memory.grant.load", lambda _: changed)
     with launch(ask(session=first.report.session), scripted) as again:
         after = instructions(again)
     assert after == before

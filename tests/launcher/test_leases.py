@@ -15,19 +15,19 @@ from amux.hub.connection import Connection, connection_path
 from amux.hub.errors import HubError, Unauthenticated, Unavailable
 from amux.hub.home import private_socket
 from amux.hub.values import GetRequest
-from amux.launcher.binding import Lease
 from amux.launcher.launch import launch
-from amux.launcher.leases import LeaseKeeper
+from amux.launcher.memory.binding import Lease
+from amux.launcher.memory.renewal import LeaseKeeper
 from amux.launcher.request import LaunchRequest
-from amux.launcher.sessions import SessionStore
+from amux.launcher.session.store import SessionStore
 from fixtures.hosts import user_client
 from fixtures.scripted_provider import install_scripted_agent, scripted_registry
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from amux.launcher.evidence.notices import Notice
     from amux.launcher.host import Host
-    from amux.launcher.notice import Notice
 
 
 SECONDS: Final = 20.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amux.launcher.protocol import MAX_BYTES, VERSION, Tools, load, render
+from amux.launcher.memory.protocol import MAX_BYTES, VERSION, Tools, load, render
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,7 +100,7 @@ def test_two_launches_on_other_days_homes_runs_and_scopes_get_the_same_bytes(
     tools: Tools, tmp_path: Path
 ) -> None:
     script = (
-        "import sys; from amux.launcher.protocol import render;"
+        "import sys; from amux.launcher.memory.protocol import render;"
         f" sys.stdout.buffer.write(render({tools!r}).text.encode())"
     )
     seen = set()

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amux.launcher.errors import BadRequest, SessionDamaged, SessionNotFound, SessionRunning
-from amux.launcher.reconcile import reconcile
-from amux.launcher.sessions import (
+from amux.launcher.recovery import reconcile
+from amux.launcher.session.store import (
     RECORD_BYTES,
     RecordedEvidence,
     RunProcess,

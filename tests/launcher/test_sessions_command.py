@@ -13,9 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from amux.launcher.cli.sessions import command
-from amux.launcher.processes import ProcessKey, alive, start_time
+from amux.launcher.process.run_processes import ProcessKey, alive, start_time
+from amux.launcher.process.spawn import ExitStatus
 from amux.launcher.request import LaunchRequest
-from amux.launcher.sessions import (
+from amux.launcher.session.store import (
     RecordedEvidence,
     RunProcess,
     SessionRecord,
@@ -23,7 +24,6 @@ from amux.launcher.sessions import (
     State,
     timestamp,
 )
-from amux.launcher.spawn import ExitStatus
 from amux.launcher.supervisor import Supervisor
 from amux.providers.sighting import Sighting
 from tests.launcher.agents_at_work import COMMAND, DEADLINE, written_pid

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amux.launcher.errors import AgentNotFound, BadRequest, IsolationRefused
-from amux.launcher.processes import ProcessKey, alive, find_marked, start_time
-from amux.launcher.spawn import (
+from amux.launcher.process.run_processes import ProcessKey, alive, find_marked, start_time
+from amux.launcher.process.spawn import (
     BOOT,
     STDERR_TAIL,
     AgentProcess,
@@ -324,7 +324,7 @@ def test_what_no_process_can_be_started_with_is_refused(
 SUPERVISOR = textwrap.dedent(
     """
     import sys, time
-    from amux.launcher.spawn import spawn
+    from amux.launcher.process.spawn import spawn
     from tests.launcher.agents_at_work import scripted
     process = spawn(scripted("--deaf", "--orphan", sys.argv[1], marker=sys.argv[2]))
     print(process.pid, process.start_time, process.shim_pid, process.shim_start_time, flush=True)
@@ -380,7 +380,7 @@ def test_a_supervisor_that_forked_and_died_is_noticed() -> None:
     script = textwrap.dedent(
         """
         import os, sys, time
-        from amux.launcher.spawn import spawn
+        from amux.launcher.process.spawn import spawn
         from tests.launcher.agents_at_work import scripted
         process = spawn(scripted("--deaf"))
         child = os.fork()

@@ -22,7 +22,7 @@ SELDOM = (
     "importlib.metadata",
     "jinja2",
     "amux.launcher.supervisor",
-    "amux.launcher.websocket",
+    "amux.launcher.channel.websocket",
     "amux.materializer.identity",
     "amux.materializer.interpreter",
     "amux.materializer.onefile",

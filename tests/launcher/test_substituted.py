@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amux.launcher import substituted as substitutions
 from amux.launcher.errors import BadRequest
 from amux.launcher.launch import launch
 from amux.launcher.request import LaunchRequest
-from amux.launcher.substituted import substituted
+from amux.launcher.steps import descriptor_arguments as substitutions
+from amux.launcher.steps.descriptor_arguments import substituted
 from amux.providers.base import Mode
 from fixtures.stages import AMUX
 from tests.launcher.agents_at_work import DEADLINE

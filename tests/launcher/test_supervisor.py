@@ -27,12 +27,12 @@ from amux.launcher.errors import (
     SessionNotFound,
     SessionRunning,
 )
-from amux.launcher.events import EventKind
 from amux.launcher.host import this_host
-from amux.launcher.processes import ProcessKey, alive, find_marked, start_time
+from amux.launcher.process.run_processes import ProcessKey, alive, find_marked, start_time
+from amux.launcher.process.spawn import ExitStatus
 from amux.launcher.request import LaunchRequest
-from amux.launcher.sessions import State
-from amux.launcher.spawn import ExitStatus
+from amux.launcher.session.events import EventKind
+from amux.launcher.session.store import State
 from amux.launcher.supervisor import Session, Supervisor
 from amux.providers.base import Mode
 from amux.providers.errors import ProviderFailed

@@ -16,11 +16,11 @@ import psutil
 import pytest
 
 from amux.hub.cgroup import own_folder
-from amux.launcher import cgroup
-from amux.launcher.processes import MARKER, alive, find_marked
-from amux.launcher.proctable import kill_all
-from amux.launcher.sessions import SessionStore, State
-from amux.launcher.spawn import AgentProcess, ExitStatus, SpawnRequest, spawn
+from amux.launcher.process import cgroup
+from amux.launcher.process.run_processes import MARKER, alive, find_marked
+from amux.launcher.process.spawn import AgentProcess, ExitStatus, SpawnRequest, spawn
+from amux.launcher.process.table import kill_all
+from amux.launcher.session.store import SessionStore, State
 from amux.materializer.values import Identity
 from tests.launcher.agents_at_work import DEADLINE, scripted, written_pid
 
@@ -169,7 +169,7 @@ def test_an_agent_is_born_into_a_group_of_its_runs_and_the_group_goes_with_it(
 
 WITHOUT_KILL = textwrap.dedent(
     """
-    from amux.launcher import cgroup
+    from amux.launcher.process import cgroup
     cgroup.make = lambda name: ""
     from amux.launcher.command import main
     raise SystemExit(main())

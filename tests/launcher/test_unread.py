@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from amux.launcher import lines
+from amux.launcher.channel import lines
 from amux.launcher.errors import AgentFailed
 from amux.launcher.supervisor import LaunchRequest, Supervisor
 from tests.launcher.agents_at_work import DEADLINE, eventually

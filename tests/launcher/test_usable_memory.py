@@ -11,7 +11,7 @@ from amux.hub.config import set_setting
 from amux.hub.local import ensure_running, stop_hub
 from amux.launcher.errors import MemoryRequired, SessionDamaged
 from amux.launcher.launch import launch
-from amux.launcher.sessions import SessionStore
+from amux.launcher.session.store import SessionStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from amux.launcher.foreground import Foreground
-from amux.launcher.spawn import SpawnRequest, Stdio, spawn
+from amux.launcher.process.agent.foreground import Foreground
+from amux.launcher.process.spawn import SpawnRequest, Stdio, spawn
 
 DEADLINE = 60
 

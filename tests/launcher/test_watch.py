@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amux.launcher.errors import ChannelError
-from amux.launcher.watch import Watcher
+from amux.launcher.evidence.output import Watcher
 from amux.providers.base import VERSION, Confirmed, Evidence
 from amux.providers.claude import ClaudeProvider
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amux.launcher.witness import (
+from amux.launcher.evidence.mcp_reports import (
     MESSAGES,
     NEVER_LISTED,
     NEVER_STARTED,

@@ -1,0 +1,1 @@
+"""Talk with a running agent over its pipes or its socket."""

@@ -1,0 +1,72 @@
+"""Read evidence in what an agent says while it runs; end it where that contradicts the launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amux.launcher.errors import AgentFailed, ChannelError, LaunchError
+from amux.launcher.provider_call import held
+from amux.providers.base import VERSION, Confirmed, Evidence
+from amux.providers.errors import ProviderError
+from amux.providers.sighting import Sighting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from amux.providers.base import JsonObject, Provider
+
+
+class Watcher:
+    """Passes each message to the provider; what it shows is told once.
+
+    `told` hears what is new, `noticed` a sighting, `refused`, once, what contradicts the launch:
+    also a version that is not the one in `known`.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        known: tuple[Evidence, ...],
+        told: Callable[[Confirmed], None],
+        refused: Callable[[str], None],
+        noticed: Callable[[tuple[Sighting, ...]], None],
+    ) -> None:
+        self._version = {one.observed for one in known if one.control == VERSION}
+        self._provider = provider
+        self._known: set[Evidence | Sighting] = set(known)
+        self._noticed = noticed
+        self._told = told
+        self._refused = refused
+        self._over = False
+
+    def __call__(self, message: JsonObject) -> None:
+        """Look at one message; raise ChannelError, which ends the channel, where it is refused."""
+        if self._over:
+            return
+        try:
+            found = held(self._provider.observe, tuple)(message)
+            self._check_version(found)
+            fresh = tuple(one for one in found if one not in self._known)
+            if fresh:
+                self._known.update(fresh)
+                seen = tuple(one for one in fresh if isinstance(one, Sighting))
+                evidence = tuple(one for one in fresh if isinstance(one, Evidence))
+                if evidence:
+                    self._told(Confirmed(evidence=evidence))
+                if seen:
+                    self._noticed(seen)
+        except (ProviderError, LaunchError, OSError) as error:  # the last two from the record
+            self._over = True
+            self._refused(str(error))
+            raise ChannelError(str(error)) from error
+
+    def _check_version(self, found: tuple[Evidence | Sighting, ...]) -> None:
+        """Raise AgentFailed where the agent says that it is another version than was launched."""
+        said = {one.observed for one in found if one.control == VERSION}
+        if self._version and said - self._version:
+            message = (
+                f"the agent says that it is {' '.join(said)}, and the launch asked and planned for "
+                f"{' '.join(self._version)}; launch it again, or name the agent itself with "
+                "--executable"
+            )
+            raise AgentFailed(message)

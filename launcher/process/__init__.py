@@ -1,0 +1,1 @@
+"""Start one agent, hold it, and end all that it started."""

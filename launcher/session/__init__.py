@@ -1,0 +1,1 @@
+"""What amux keeps of each session, and what it tells of it."""
