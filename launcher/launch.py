@@ -1,6 +1,6 @@
 """Carry a request through to a running agent: the one function, each arrow one call.
 
-    LaunchRequest -> subject -> binding -> plan -> files -> process -> evidence -> record
+    LaunchRequest -> target -> binding -> plan -> files -> process -> evidence -> record
 
 Each step takes and returns frozen values and nothing reaches back. Whatever a step made is put
 on a stack that unmakes it when a later step fails, so a failed launch leaves nothing but its
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from amux.hub.errors import HubError
 from amux.launcher.channel.context_query import open_inquiry
-from amux.launcher.channel.jsonrpc import JsonLinesChannel, JsonRpcChannel
+from amux.launcher.channel.jsonlines import JsonLinesChannel
+from amux.launcher.channel.jsonrpc import JsonRpcChannel
 from amux.launcher.channel.lines import LineChannel
 from amux.launcher.errors import (
     AgentFailed,
@@ -33,7 +34,6 @@ from amux.launcher.evidence.output import Watcher
 from amux.launcher.evidence.poller import LOOKOUT
 from amux.launcher.evidence.query_socket import open_desk
 from amux.launcher.evidence.screen_threads import Attendance
-from amux.launcher.memory import grant as memories
 from amux.launcher.memory.access import (
     check_access,
     check_continued,
@@ -41,7 +41,8 @@ from amux.launcher.memory.access import (
     check_required,
     check_unbound,
 )
-from amux.launcher.memory.binding import Lease
+from amux.launcher.memory.binding import Lease, bind
+from amux.launcher.memory.grant import MemoryVariables, prepare, unusable
 from amux.launcher.memory.hub import hub_client
 from amux.launcher.memory.hub_keeper import HUBS
 from amux.launcher.memory.renewal import LEASES
@@ -49,14 +50,14 @@ from amux.launcher.process.detached import Servers
 from amux.launcher.process.ending import begin_end, end
 from amux.launcher.process.spawn import SpawnRequest, Stdio, spawn
 from amux.launcher.provider_call import held
-from amux.launcher.report import established
 from amux.launcher.run import Run
 from amux.launcher.session.store import SessionStore
 from amux.launcher.steps.app_server import start_server
 from amux.launcher.steps.attempt import Attempt, claim
 from amux.launcher.steps.descriptor_arguments import with_files
-from amux.launcher.steps.environment import MemoryVariables, run_environment
+from amux.launcher.steps.environment import run_environment
 from amux.launcher.steps.environment_notes import remarks
+from amux.launcher.steps.establish import established
 from amux.launcher.steps.planning import (
     agent_request,
     as_it_says,
@@ -76,7 +77,7 @@ from amux.launcher.steps.record import (
     write_unsettled,
 )
 from amux.launcher.steps.relocated_home import furnish
-from amux.launcher.steps.resolve import find_subject
+from amux.launcher.steps.resolve import resolve_target
 from amux.materializer import runs
 from amux.providers.base import VERSION, Confirmed, Evidence, Framing, Mode
 from amux.providers.ending import Ending
@@ -121,8 +122,8 @@ def launch(
     # Outside for what fails while a launch is unmade, inside so that its record gets the sentence.
     with host_errors(NOT_MADE), contextlib.ExitStack() as undo, host_errors(NOT_MADE):
         sessions = SessionStore(host.home)
-        subject = find_subject(request, host, sessions)
-        attempt = with_files(claim(request, subject, host, undo))
+        target = resolve_target(request, host, sessions)
+        attempt = with_files(claim(request, target, host, undo))
         began(attempt.record.id)
         undo.push(functools.partial(write_failure, sessions, attempt))
         notices = Notices(sessions, attempt.record.id, heard)
@@ -137,7 +138,7 @@ def _carry(
     stands: Callable[[AgentProcess], None],
 ) -> Run:
     """Take the arrows one after the other."""
-    subject = attempt.subject
+    target = attempt.target
     hub_notes: list[str] = []
     bound, memory = _bind(attempt, undo, hub_notes.append)
     notes = (*hub_notes, *furnish(attempt), *remarks(attempt))
@@ -145,8 +146,8 @@ def _carry(
     record = sessions.update(decided(attempt, bound, memory))
     agent = agent_request(attempt, memory)
     protocol = memory.frozen.protocol if memory else None
-    conversation = Conversation(subject.provider, agent, subject.identity, protocol)
-    seen = conversation.before(subject.stored.transcript if subject.stored else None)
+    conversation = Conversation(target.provider, agent, target.identity, protocol)
+    seen = conversation.before(target.stored.transcript if target.stored else None)
     check_continued(attempt.request, seen)
     agent, plan, confirmed = plan_launch(attempt, agent, memory)
     confirmed = together(Confirmed(warnings=notes), confirmed)
@@ -161,7 +162,7 @@ def _carry(
     agent, plan, process, channel = begun.agent, begun.plan, begun.process, begun.channel
     stop_if_failed.callback(_end, attempt, agent, process)
     confirmed = together(confirmed, begun.confirmed)
-    ending = held(subject.provider.ending, Ending)(agent)
+    ending = held(target.provider.ending, Ending)(agent)
     refused = functools.partial(_end_refused, sessions, record.id, process, ending)
     settled = functools.partial(write_settled, sessions, record.id)
     if isinstance(channel, JsonLinesChannel) and grant is not None:
@@ -177,7 +178,7 @@ def _carry(
         screen = Attendance(attempt, sessions, conversation, notices, refused)
         screen.attend(server, agent, grant)
     watcher = Watcher(
-        subject.provider,
+        target.provider,
         (*confirmed.evidence, Evidence(control=VERSION, observed=agent.version, source="asked")),
         settled,
         refused,
@@ -217,7 +218,7 @@ def _place(
     files = (*(memory.files if memory else ()), *plan.files, *attempt.given)
     if files:
         told = functools.partial(_warn, notices)
-        runs.apply(attempt.paths, files, attempt.subject.identity, told)
+        runs.apply(attempt.paths, files, attempt.target.identity, told)
         undo.callback(runs.remove, attempt.paths, told)
     attempt.use_account()
 
@@ -242,17 +243,17 @@ def _bind(
     attempt: Attempt, undo: contextlib.ExitStack, warn: Callable[[str], None]
 ) -> tuple[Lease | Unbound, Memory | None]:
     """Ask for the binding, check whose memory this launch may get, and prepare it."""
-    subject, host, request = attempt.subject, attempt.host, attempt.request
-    bound = memories.bind(subject, request, host, launch=attempt.record.marker, warn=warn)
+    target, host, request = attempt.target, attempt.host, attempt.request
+    bound = bind(target, request, host, launch=attempt.record.marker, warn=warn)
     memory = None
     if isinstance(bound, Lease):
         if bound.token is not None:
             undo.callback(_end_lease, host, bound.launch)
-        check_access(subject, bound, request, host, attempt.unclaim)
-        memory = memories.prepare(subject, bound, host, attempt.paths)
-        bound = replace(bound, warning=memories.unusable(memory))
+        check_access(target, bound, request, host, attempt.unclaim)
+        memory = prepare(target, bound, host, attempt.paths)
+        bound = replace(bound, warning=unusable(memory))
     else:
-        check_unbound(subject, request, host, attempt.unclaim)
+        check_unbound(target, request, host, attempt.unclaim)
     check_required(request, bound)
     return bound, memory
 
@@ -264,7 +265,7 @@ def _inquire(
     undo: contextlib.ExitStack,
 ) -> None:
     """Let the agent be asked what its context holds: by the run itself, and by others."""
-    channel.inquiry = open_inquiry(attempt.subject.provider, channel.send, told)
+    channel.inquiry = open_inquiry(attempt.target.provider, channel.send, told)
     if channel.inquiry is not None:
         desk = open_desk(attempt.paths.run, channel.inquiry)
         if desk is not None:
@@ -402,7 +403,7 @@ def _begin(
 
 def _end(attempt: Attempt, agent: AgentRequest, process: AgentProcess) -> None:
     """End an agent whose launch fails; nothing of it is cut short."""
-    end(process, held(attempt.subject.provider.ending, Ending)(agent))
+    end(process, held(attempt.target.provider.ending, Ending)(agent))
 
 
 def _end_refused(
@@ -420,15 +421,15 @@ def _spawn_request(attempt: Attempt, memory: Memory | None, plan: LaunchPlan) ->
     return SpawnRequest(
         argv=plan.argv,
         environment=run_environment(
-            attempt.subject.environment,
+            attempt.target.environment,
             additions=plan.environment,
             without=plan.without,
             memory=_variables(memory),
         ),
-        cwd=attempt.subject.cwd,
+        cwd=attempt.target.cwd,
         marker=attempt.record.marker,
         stdio=stdio,
-        identity=attempt.subject.identity,
+        identity=attempt.target.identity,
         rows=attempt.request.rows,
         columns=attempt.request.columns,
         hold=(attempt.lock.descriptor,),
@@ -449,7 +450,7 @@ def _stdio(attempt: Attempt, plan: LaunchPlan) -> Stdio:
         return Stdio.PIPES
     if mode is Mode.TERMINAL and attempt.request.pty:
         return Stdio.PTY
-    if attempt.subject.identity is None:
+    if attempt.target.identity is None:
         return STDIO[mode]
     return Stdio.PTY if mode is Mode.TERMINAL else Stdio.PIPES
 

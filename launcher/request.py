@@ -36,7 +36,8 @@ class LaunchRequest:
     the provider's own (`amux.providers.base.Provider.options`); an unknown one is refused. `pty`
     gives a TERMINAL launch a new PTY of `rows` by `columns` instead of the caller's terminal.
     `require_memory` refuses a launch that would start without. `relayed` says that the caller
-    copies its own stdio to and from an agent that has pipes, as `amux.launcher.process.agent.foreground` does.
+    copies its own stdio to and from an agent that has pipes, as
+    `amux.launcher.process.foreground` does.
     """
 
     provider: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from amux.launcher.channel.jsonrpc import JsonLinesChannel
+from amux.launcher.channel.jsonlines import JsonLinesChannel
 from amux.launcher.errors import ChannelError
 from amux.launcher.process.signal_safe import Moment
 

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from amux.launcher.channel.jsonrpc import JsonLinesChannel, ServerRequestHandler
+    from amux.launcher.channel.jsonlines import JsonLinesChannel
+    from amux.launcher.channel.jsonrpc import ServerRequestHandler
     from amux.launcher.process.pty import Terminal
     from amux.launcher.report import LaunchReport
     from amux.launcher.run import Run

@@ -6,7 +6,7 @@
         bin/amux                   0555, the service's: the only file of its folder, for PATH
         <connection, provider's>   0400, the target's
         witness.sock               0600, the target's (amux.materializer.witness)
-      inquiry.sock                 0600, the service's, for some agents (amux.launcher.evidence.query_socket)
+      inquiry.sock                 0600, the service's, for some agents (evidence.query_socket)
       work/                        0700, the target's: the only folder that it can write to
 
 The service holds a lock on each folder that it made until it removes it, so that `sweep` can

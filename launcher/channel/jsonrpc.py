@@ -1,33 +1,21 @@
-"""Structured conversations with a running agent, over its stdin and stdout.
-
-LineChannel (amux.launcher.channel.lines)  one text line per message
-└── JsonLinesChannel          one JSON object per line
-    └── JsonRpcChannel        requests, answers, notifications (no `"jsonrpc"`, as Codex speaks)
-
-A thread reads the pipe, so every method may be called from any thread. Lines that are no JSON
-objects are noise (a banner, a log line): skipped, kept in `noise`, and an error past a bound. A
-line that begins like an object and is none is a broken frame, which ends the channel.
-"""
+"""JSON-RPC over JSON lines (no `"jsonrpc"` member, as Codex speaks it)."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from amux.launcher.channel.lines import NOISE_KEPT, SEND_DEADLINE, LineChannel
+from amux.launcher.channel.jsonlines import JsonLinesChannel, dump
 from amux.launcher.errors import AgentFailed, ChannelError, DeadlinePassed
-from amux.providers.base import Framing
 from amux.providers.errors import RequestRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from amux.launcher.channel.context_query import Inquiry
     from amux.launcher.process.spawn import AgentProcess
     from amux.providers.base import JsonObject
 
@@ -73,101 +61,6 @@ def refuse(request: ServerRequest) -> JsonObject:
     raise ServerRequestRefused(f"{request.method} is not handled by this client")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Controls:
-    """What a launch keeps to in later requests.
-
-    `before` returns the parameters as they may be sent, `after` acts on a result.
-    """
-
-    before: Callable[[str, JsonObject], JsonObject]
-    after: Callable[[str, JsonObject], None]
-
-
-class JsonLinesChannel(LineChannel):
-    """One JSON object per line.
-
-    `controls` apply to every message that is sent from the moment that they are set; `watcher`
-    sees every message that comes, on the reading thread; `inquiry` asks the agent in between, and
-    takes its answers out.
-    """
-
-    def __init__(self, process: AgentProcess) -> None:
-        self.controls: Controls | None = None
-        self.watcher: Callable[[JsonObject], None] | None = None
-        self.inquiry: Inquiry | None = None
-        super().__init__(process)
-
-    def send(self, message: JsonObject) -> None:
-        """Send one JSON line; raise BadArguments for one that would undo a control."""
-        self._write(_dump(self._held(message)), SEND_DEADLINE)
-
-    def send_line(self, line: str, *, deadline: float = SEND_DEADLINE) -> None:
-        """Send one line; a JSON object is held to the controls as in `send`.
-
-        Raises ChannelError for a line of a held channel that is no JSON: nothing can judge it.
-        """
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            if self.controls is not None:
-                raise ChannelError(f"the line cannot be read as JSON: {error}") from error
-            message = None
-        if isinstance(message, dict):
-            line = _dump(self._held(message)).decode().rstrip("\n")
-        super().send_line(line, deadline=deadline)
-
-    def receive(self, *, deadline: float) -> JsonObject:
-        """Return the next JSON line; raise DeadlinePassed where none comes in time."""
-        message: JsonObject = self._next(deadline)
-        return message
-
-    def put_back(self, messages: Sequence[JsonObject]) -> None:
-        """Let messages that were received come next again, in the same order."""
-        with self._changed:
-            self._queue.extendleft((message, 0) for message in reversed(messages))
-            self._changed.notify_all()
-
-    def request(self, method: str, params: JsonObject, *, deadline: float) -> JsonObject:
-        """Refuse: this channel has no requests."""
-        del params, deadline
-        raise ChannelError(f"this agent's channel has no requests, so {method} can't be sent")
-
-    def notify(self, method: str, params: JsonObject | None = None) -> None:
-        """Refuse: this channel has no notifications."""
-        del params
-        raise ChannelError(f"this agent's channel has no notifications, so {method} can't be sent")
-
-    def _accept(self, line: bytes) -> None:
-        text = line.strip()
-        if not text:
-            return
-        if not text.startswith(b"{"):
-            self._skip(text)
-            return
-        try:
-            message = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ChannelError(
-                f"the agent sent a broken frame ({error}): {text[:NOISE_KEPT]!r}"
-            ) from error
-        self._take(message, len(text))
-
-    def _take(self, message: JsonObject, size: int) -> None:
-        if self.watcher is not None:
-            self.watcher(message)
-        if self.inquiry is None or not self.inquiry.came(message):
-            self._put(message, size)
-
-    def _held(self, message: JsonObject) -> JsonObject:
-        """Return the message as the controls let it be sent."""
-        if self.controls is not None:
-            message = self.controls.before(str(message.get("type")), message)
-        if self.inquiry is not None:
-            self.inquiry.sent(message)
-        return message
-
-
 class JsonRpcChannel(JsonLinesChannel):
     """JSON-RPC over lines. Answers may come in any order and between notifications.
 
@@ -209,7 +102,7 @@ class JsonRpcChannel(JsonLinesChannel):
             self._waiting.update(identifiers)
         try:
             frames = [
-                _dump({"id": identifier, "method": method, "params": params})
+                dump({"id": identifier, "method": method, "params": params})
                 for identifier, (method, params) in zip(identifiers, calls, strict=True)
             ]
             for frame in frames:
@@ -304,40 +197,10 @@ class JsonRpcChannel(JsonLinesChannel):
         )
         try:
             decided = {"result": self.handler(question)}
-            _dump(decided)  # what cannot be sent is the handler's mistake, like any other
+            dump(decided)  # what cannot be sent is the handler's mistake, like any other
         except ServerRequestRefused as error:
             return {"error": {"code": error.rpc_code, "message": str(error)}}
         except Exception as error:  # noqa: BLE001  # the supervisor's code; the agent must get an answer
             text = f"{type(error).__name__} in the client's handler"
             return {"error": {"code": INTERNAL_ERROR, "message": text}}
         return decided
-
-
-JsonChannel: TypeAlias = JsonLinesChannel
-
-
-def open_channel(
-    process: AgentProcess, framing: Framing, handler: ServerRequestHandler = refuse
-) -> JsonChannel:
-    """Return the channel of that framing; raise ChannelError for one that carries no objects."""
-    if framing is Framing.JSON_RPC:
-        return JsonRpcChannel(process, handler)
-    if framing is Framing.JSON_LINES:
-        return JsonLinesChannel(process)
-    raise ChannelError(f"an agent that speaks {framing.value} has no structured channel")
-
-
-def _dump(message: JsonObject) -> bytes:
-    """Return the frame; raise ChannelError for what is no JSON."""
-    try:
-        try:
-            return _encoded(message, ascii_only=False)
-        except UnicodeEncodeError:  # half a surrogate pair, which JSON can only escape
-            return _encoded(message, ascii_only=True)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ChannelError(f"the message cannot be sent as JSON: {error}") from error
-
-
-def _encoded(message: JsonObject, *, ascii_only: bool) -> bytes:
-    text = json.dumps(message, ensure_ascii=ascii_only, allow_nan=False, separators=(",", ":"))
-    return text.encode() + b"\n"

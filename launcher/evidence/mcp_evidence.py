@@ -90,12 +90,12 @@ def open_hearing(attempt: Attempt, memory: Memory | None, undo: contextlib.ExitS
 
     An agent that only prints its help starts no server, and lacks none.
     """
-    subject = attempt.subject
-    converses = held(subject.provider.converses, bool)(subject.arguments)
+    target = attempt.target
+    converses = held(target.provider.converses, bool)(target.arguments)
     if memory is None or memory.frozen.tools is not Tools.MCP or not converses:
         return Hearing(None, waits=False)
-    witness = open_witness(attempt.paths, subject.identity)
-    waits = subject.provider.lists_tools_first and attempt.request.mode is Mode.STREAM
+    witness = open_witness(attempt.paths, target.identity)
+    waits = target.provider.lists_tools_first and attempt.request.mode is Mode.STREAM
     hearing = Hearing(witness, waits=waits)
     undo.callback(hearing.close)
     return hearing

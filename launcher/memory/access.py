@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from amux.launcher.host import Host
     from amux.launcher.request import LaunchRequest
-    from amux.launcher.steps.resolve import Subject
+    from amux.launcher.target import ResolvedTarget
     from amux.materializer.values import Identity
     from amux.providers.sighting import Sighting
 
 
 def check_access(
-    subject: Subject,
+    target: ResolvedTarget,
     lease: Lease,
     request: LaunchRequest,
     host: Host,
@@ -35,10 +35,10 @@ def check_access(
     """
     if lease.principal is None:
         return
-    if subject.identity is not None:
-        _claim(host, unclaim, subject.identity, lease.principal)
+    if target.identity is not None:
+        _claim(host, unclaim, target.identity, lease.principal)
         return
-    private = request.private_home or (subject.stored and subject.stored.private_home)
+    private = request.private_home or (target.stored and target.stored.private_home)
     if not lease.binding.startswith(PRINCIPAL_PREFIX) or private:
         return
     _refuse_another(lease.principal, own_principal(host), host)
@@ -77,7 +77,7 @@ def check_heard(request: LaunchRequest, heard: tuple[Sighting, ...]) -> tuple[Si
 
 
 def check_unbound(
-    subject: Subject, request: LaunchRequest, host: Host, unclaim: contextlib.ExitStack
+    target: ResolvedTarget, request: LaunchRequest, host: Host, unclaim: contextlib.ExitStack
 ) -> None:
     """Refuse the same for a launch without memory: files are in reach whatever the Hub says.
 
@@ -89,7 +89,7 @@ def check_unbound(
     from amux.hub.enrolment import remote_connection  # noqa: PLC0415
     from amux.hub.identity import PrincipalFile  # noqa: PLC0415
 
-    if request.principal is None or subject.stored is not None:
+    if request.principal is None or target.stored is not None:
         return
     if remote_connection(host.home) is not None:
         return
@@ -97,8 +97,8 @@ def check_unbound(
     found = PrincipalFile(host.home / "identity").current().resolve(request.principal)
     if found is None:
         return
-    if subject.identity is not None:
-        _claim(host, unclaim, subject.identity, found.id)
+    if target.identity is not None:
+        _claim(host, unclaim, target.identity, found.id)
     elif not request.private_home and config.load(host.home).memory_isolation == "principal":
         _refuse_another(found.id, own, host)
 

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 
 from amux.hub.errors import Forbidden, HubError, InvalidRequest, MemoryDisabled, Unavailable
 from amux.launcher.errors import BadRequest
+from amux.launcher.memory.hub import open_hub
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from amux.hub.client import HubClient
+    from amux.launcher.host import Host
+    from amux.launcher.request import LaunchRequest
+    from amux.launcher.target import ResolvedTarget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +42,51 @@ class Unbound:
     warning: bool
 
 
+def bind(
+    target: ResolvedTarget,
+    request: LaunchRequest,
+    host: Host,
+    *,
+    launch: str,
+    warn: Callable[[str], None],
+) -> Lease | Unbound:
+    """Resolve the binding: from the Hub for a fresh session, from the record for a resumed one.
+
+    `warn` hears what people should know of a Hub that was started for it.
+    """
+    capabilities = target.provider.capabilities
+    if target.foreign == "":
+        return Unbound(
+            "which conversation goes on is picked on the agent's screen, so amux cannot know "
+            "whether it is one of its own; it is resumed as it is, without memory: `amux resume "
+            "SESSION` continues one with memory",
+            warning=True,
+        )
+    if target.foreign is not None:
+        return Unbound(
+            f"native conversation {target.foreign} has no record of amux; it is resumed as it is, "
+            "with whatever its own memory put into it",
+            warning=True,
+        )
+    if target.stored is not None:
+        if not target.stored.bound:
+            return Unbound("the session began without memory and stays so", warning=False)
+        return bind_stored(
+            lambda: open_hub(request, host, warn),
+            launch=launch,
+            principal=target.stored.principal or None,
+            binding=target.stored.binding,
+        )
+    if not capabilities.memory:
+        lacking = "; ".join(capabilities.missing) or "memory"
+        return Unbound(f"{target.provider.name} lacks: {lacking}", warning=False)
+    return bind_fresh(
+        lambda: open_hub(request, host, warn), launch=launch, principal=request.principal
+    )
+
+
 def bind_fresh(
-    open_hub: Callable[[], HubClient], *, launch: str, principal: str | None
+    connect: Callable[[], HubClient], *, launch: str, principal: str | None
 ) -> Lease | Unbound:
     """Ask the Hub once which binding a new session gets.
 
@@ -49,7 +96,7 @@ def bind_fresh(
     caller's own mistake, and no agent should run for somebody else than was asked.
     """
     try:
-        with open_hub() as hub:
+        with connect() as hub:
             opened = hub.open_launch(launch, principal=principal, binding=None)
     except MemoryDisabled:
         off = "memory is switched off (memory.enabled is false)"
@@ -75,7 +122,7 @@ def _not_bound(error: HubError) -> Unbound:
 
 
 def bind_stored(
-    open_hub: Callable[[], HubClient], *, launch: str, principal: str | None, binding: str
+    connect: Callable[[], HubClient], *, launch: str, principal: str | None, binding: str
 ) -> Lease:
     """Ask for a credential for the binding that the session's record holds.
 
@@ -83,7 +130,7 @@ def bind_stored(
     goes to the agent all the same, and memory needs another resume.
     """
     try:
-        with open_hub() as hub:
+        with connect() as hub:
             opened = hub.open_launch(launch, principal=principal, binding=binding)
     except HubError as error:
         what = "the Hub is away" if isinstance(error, Unavailable) else error.code

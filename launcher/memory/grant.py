@@ -12,22 +12,18 @@ from amux.hub.connection import Connection, connection_path, load_connection
 from amux.hub.errors import BindingMismatch, HubError
 from amux.hub.home import agent_socket, private_socket
 from amux.launcher.errors import SessionDamaged
-from amux.launcher.memory.binding import Lease, Unbound, bind_fresh, bind_stored
 from amux.launcher.memory.command import commands_folder, installed_command
-from amux.launcher.memory.hub import HUB_SECONDS, open_hub
+from amux.launcher.memory.hub import HUB_SECONDS
 from amux.launcher.memory.protocol import digest, load
-from amux.launcher.steps.environment import MemoryVariables
 from amux.materializer.agentside.tools import LATEST, LISTS
 from amux.materializer.values import PlannedFile
 from amux.providers.base import Grant, Tools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from amux.launcher.host import Host
-    from amux.launcher.request import LaunchRequest
+    from amux.launcher.memory.binding import Lease
     from amux.launcher.session.store import SessionRecord
-    from amux.launcher.steps.resolve import Subject
+    from amux.launcher.target import ResolvedTarget
     from amux.materializer.values import RunPaths
 
 CONNECTION_FILE: Final = "connection.json"
@@ -49,6 +45,16 @@ class Frozen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryVariables:
+    """What agent-side code reads. `commands` is the folder that holds `amux` and nothing else."""
+
+    binding: str
+    cli: str
+    connection: str
+    commands: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """A bound launch's memory: the provider's grant, the files and variables that go with it."""
 
@@ -65,62 +71,19 @@ class Memory:
         return self.connection is not None and not self.connection.remote
 
 
-def bind(
-    subject: Subject,
-    request: LaunchRequest,
-    host: Host,
-    *,
-    launch: str,
-    warn: Callable[[str], None],
-) -> Lease | Unbound:
-    """Resolve the binding: from the Hub for a fresh session, from the record for a resumed one.
-
-    `warn` hears what people should know of a Hub that was started for it.
-    """
-    capabilities = subject.provider.capabilities
-    if subject.foreign == "":
-        return Unbound(
-            "which conversation goes on is picked on the agent's screen, so amux cannot know "
-            "whether it is one of its own; it is resumed as it is, without memory: `amux resume "
-            "SESSION` continues one with memory",
-            warning=True,
-        )
-    if subject.foreign is not None:
-        return Unbound(
-            f"native conversation {subject.foreign} has no record of amux; it is resumed as it is, "
-            "with whatever its own memory put into it",
-            warning=True,
-        )
-    if subject.stored is not None:
-        if not subject.stored.bound:
-            return Unbound("the session began without memory and stays so", warning=False)
-        return bind_stored(
-            lambda: open_hub(request, host, warn),
-            launch=launch,
-            principal=subject.stored.principal or None,
-            binding=subject.stored.binding,
-        )
-    if not capabilities.memory:
-        lacking = "; ".join(capabilities.missing) or "memory"
-        return Unbound(f"{subject.provider.name} lacks: {lacking}", warning=False)
-    return bind_fresh(
-        lambda: open_hub(request, host, warn), launch=launch, principal=request.principal
-    )
-
-
-def prepare(subject: Subject, lease: Lease, host: Host, paths: RunPaths) -> Memory:
+def prepare(target: ResolvedTarget, lease: Lease, host: Host, paths: RunPaths) -> Memory:
     """Put together the frozen text, the agent's connection and its command.
 
     Raises CommandNotUsable or InterpreterNotFound where the agent could not run the command.
     """
-    frozen = _frozen(subject)
-    url, ca_pem = _address(subject, host)
+    frozen = _frozen(target)
+    url, ca_pem = _address(target, host)
     content = _connection_file(url, lease.token or "", ca_pem, paths)
     connection = None  # a resume may have found the Hub away
     if lease.token is not None:
         connection = Connection(url=url, token=lease.token, ca_pem=ca_pem)
     files = [PlannedFile(name=CONNECTION_FILE, content=content)]
-    if subject.identity is None:
+    if target.identity is None:
         installed = installed_command(host.environ.get("PATH", os.defpath))
         commands = commands_folder(host.home, installed)
         command = commands / "amux"
@@ -128,7 +91,7 @@ def prepare(subject: Subject, lease: Lease, host: Host, paths: RunPaths) -> Memo
         # Imported here: only an isolated launch needs it.
         from amux.launcher.memory.private_command import own_copy  # noqa: PLC0415
 
-        files.append(own_copy(subject.identity, subject.environment, host, paths))
+        files.append(own_copy(target.identity, target.environment, host, paths))
         commands = paths.commands
         command = commands / "amux"
     grant = Grant(
@@ -181,8 +144,8 @@ def unusable(memory: Memory) -> str | None:
     return None if enabled else "memory is switched off on the Hub, so this run's calls will fail"
 
 
-def _frozen(subject: Subject) -> Frozen:
-    stored = subject.stored
+def _frozen(target: ResolvedTarget) -> Frozen:
+    stored = target.stored
     if stored is not None:
         _check_frozen(stored)
         return Frozen(
@@ -194,7 +157,7 @@ def _frozen(subject: Subject) -> Frozen:
             instructions=stored.instructions,
             subagent_instructions=stored.subagent_instructions or None,
         )
-    tools = subject.provider.capabilities.tools
+    tools = target.provider.capabilities.tools
     text = load("mcp" if tools is Tools.MCP else "cli")
     return Frozen(
         tools=tools,
@@ -225,12 +188,12 @@ def _check_frozen(stored: SessionRecord) -> None:
         )
 
 
-def _address(subject: Subject, host: Host) -> tuple[str, str | None]:
+def _address(target: ResolvedTarget, host: Host) -> tuple[str, str | None]:
     """Return where the Hub is for the agent, and the certificates of a remote one."""
     runtime: Connection = load_connection(connection_path(host.home, "runtime"))
     if runtime.remote:
         return runtime.url, runtime.ca_pem
-    if subject.identity is None:
+    if target.identity is None:
         return f"unix:{private_socket(host.home)}", None
     return f"unix:{agent_socket(host.home, host.environ, euid=os.geteuid())}", None
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from amux.launcher.host import Host
     from amux.launcher.request import LaunchRequest
     from amux.launcher.session.store import SessionLock
-    from amux.launcher.steps.resolve import Subject
+    from amux.launcher.target import ResolvedTarget
     from amux.materializer.values import PlannedFile, RunPaths
 
 
@@ -31,7 +31,7 @@ class Attempt:
 
     request: LaunchRequest
     host: Host
-    subject: Subject
+    target: ResolvedTarget
     record: SessionRecord
     paths: RunPaths
     lock: SessionLock
@@ -44,31 +44,31 @@ class Attempt:
 
 
 def claim(
-    request: LaunchRequest, subject: Subject, host: Host, undo: contextlib.ExitStack
+    request: LaunchRequest, target: ResolvedTarget, host: Host, undo: contextlib.ExitStack
 ) -> Attempt:
     """Take the right to run the session, and draft its record: a new one, a fork's, its own."""
     sessions = SessionStore(host.home)
-    stored = subject.stored
-    fresh = stored is None or (subject.resume is not None and subject.resume.fork)
+    stored = target.stored
+    fresh = stored is None or (target.resume is not None and target.resume.fork)
     identifier = stored.id if stored is not None and not fresh else sessions.new_id()
     lock = sessions.lock(identifier)
     undo.callback(lock.release)
     known = (
-        SessionRecord(id=identifier, provider=subject.provider.name) if stored is None else stored
+        SessionRecord(id=identifier, provider=target.provider.name) if stored is None else stored
     )
     record = replace(
         known,
         id=identifier,
-        agent_version=subject.version,
-        native_id="" if fresh else _continued(subject, known),
+        agent_version=target.version,
+        native_id="" if fresh else _continued(target, known),
         conversations=() if fresh else known.conversations,
         kind=request.kind if stored is None else known.kind,
         parent=known.id if fresh and stored is not None else known.parent or request.parent,
-        command=subject.command.argv,
-        arguments=subject.arguments,
+        command=target.command.argv,
+        arguments=target.arguments,
         mode=str(request.mode),
-        cwd=subject.cwd,
-        user=subject.identity.user if subject.identity else "",
+        cwd=target.cwd,
+        user=target.identity.user if target.identity else "",
         private_home=str(request.private_home or known.private_home),
         marker=secrets.token_hex(16),
         boot=boot_id(),
@@ -88,7 +88,7 @@ def claim(
     return Attempt(
         request=request,
         host=host,
-        subject=subject,
+        target=target,
         record=record,
         paths=_place(None if fresh else stored, host),
         lock=lock,
@@ -96,9 +96,9 @@ def claim(
     )
 
 
-def _continued(subject: Subject, known: SessionRecord) -> str:
+def _continued(target: ResolvedTarget, known: SessionRecord) -> str:
     """Return the conversation that this run goes on with: a session may have more than one."""
-    return known.native_id if subject.resume is None else subject.resume.native_id
+    return known.native_id if target.resume is None else target.resume.native_id
 
 
 def _place(stored: SessionRecord | None, host: Host) -> RunPaths:

@@ -42,11 +42,11 @@ class Substituted:
 
 def with_files(attempt: Attempt) -> Attempt:
     """Return the attempt with files of its run in place of the caller's descriptors."""
-    found = substituted(attempt.subject.arguments, attempt.paths.config)
+    found = substituted(attempt.target.arguments, attempt.paths.config)
     if not found.files:
         return attempt
-    subject = replace(attempt.subject, arguments=found.arguments)
-    return replace(attempt, subject=subject, given=found.files)
+    target = replace(attempt.target, arguments=found.arguments)
+    return replace(attempt, target=target, given=found.files)
 
 
 def substituted(arguments: tuple[str, ...], folder: Path) -> Substituted:

@@ -16,6 +16,7 @@ from amux.launcher.errors import BadRequest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from amux.launcher.memory.grant import MemoryVariables
     from amux.materializer.values import Identity
 
 SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -200,16 +201,6 @@ class RelocatedHome:
     def of(cls, identity: Identity) -> Self:
         """Return the home of another user."""
         return cls(home=identity.home, user=identity.user, shell=identity.shell)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryVariables:
-    """What agent-side code reads. `commands` is the folder that holds `amux` and nothing else."""
-
-    binding: str
-    cli: str
-    connection: str
-    commands: str
 
 
 def base_environment(

@@ -28,14 +28,14 @@ CERTIFICATES: Final = (
 
 def remarks(attempt: Attempt) -> tuple[str, ...]:
     """Return a sentence for each variable of a relocated home that will be missed."""
-    subject, request = attempt.subject, attempt.request
-    if subject.identity is None and not attempt.record.private_home:
+    target, request = attempt.target, attempt.request
+    if target.identity is None and not attempt.record.private_home:
         return ()
     proxies = tuple(
         f"{name} holds a user's name or password and is not handed on; --env {name} lets it in"
         for name in dropped_proxies(request.environment, request.pass_names)
     )
-    return (*proxies, *_certificates(subject.environment, subject.identity))
+    return (*proxies, *_certificates(target.environment, target.identity))
 
 
 def _certificates(environment: Mapping[str, str], identity: Identity | None) -> tuple[str, ...]:

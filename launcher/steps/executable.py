@@ -8,27 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from amux.launcher.errors import AgentNotFound
+from amux.launcher.target import AgentCommand
 
 FIRST_LINE_BYTES: Final = 256
 BATCH_ENDINGS: Final = frozenset({".bat", ".cmd", ".ps1"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentCommand:
-    """How to start an agent: `argv` with absolute paths, and the folders that join PATH."""
-
-    argv: tuple[str, ...]
-    folders: tuple[str, ...]
-
-    @property
-    def program(self) -> Path:
-        """Return the agent's own file, not its interpreter."""
-        return Path(self.argv[-1])
 
 
 def find_agent(name: str, *, search_path: str, given: Path | None = None) -> AgentCommand:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING
 
-from amux.launcher.channel.jsonrpc import Controls
+from amux.launcher.channel.jsonlines import Controls
 from amux.launcher.errors import AgentFailed, ChannelError, LaunchError, MemoryNotIsolated
 from amux.launcher.provider_call import held
 from amux.launcher.steps.environment import run_environment
@@ -26,7 +26,7 @@ from amux.providers.errors import NotConfirmed, ProviderFailed, RequestRefused
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amux.launcher.channel.jsonrpc import JsonLinesChannel
+    from amux.launcher.channel.jsonlines import JsonLinesChannel
     from amux.launcher.channel.stdio_relay import Driving
     from amux.launcher.memory.grant import Memory
     from amux.launcher.steps.attempt import Attempt
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
 
 def agent_request(attempt: Attempt, memory: Memory | None) -> AgentRequest:
     """Return what the provider may know, with the environment that the agent will have."""
-    subject = attempt.subject
-    environment = run_environment(subject.environment, memory=memory.variables if memory else None)
-    for name in subject.provider.path_variables:
+    target = attempt.target
+    environment = run_environment(target.environment, memory=memory.variables if memory else None)
+    for name in target.provider.path_variables:
         if environment.get(name):
-            environment[name] = os.path.realpath(Path(subject.cwd, environment[name]))
+            environment[name] = os.path.realpath(Path(target.cwd, environment[name]))
     return AgentRequest(
-        command=subject.command.argv,
-        version=subject.version,
-        arguments=subject.arguments,
+        command=target.command.argv,
+        version=target.version,
+        arguments=target.arguments,
         mode=attempt.request.mode,
-        cwd=subject.cwd,
-        home=subject.home,
+        cwd=target.cwd,
+        home=target.home,
         environment=environment,
         interpreter=sys.executable,
         fresh_id=str(uuid.uuid4()),
         outer_homes=_outer_homes(attempt),
-        resume=subject.resume,
+        resume=target.resume,
         options=attempt.request.options,
         conversations=frozenset(attempt.record.conversations),
         began=time.time(),
@@ -61,11 +61,11 @@ def agent_request(attempt: Attempt, memory: Memory | None) -> AgentRequest:
 def _outer_homes(attempt: Attempt) -> tuple[str, ...]:
     """Return the names of the caller's home where it is around the folder, and not the agent's."""
     home = attempt.request.environment.get("HOME", "")
-    relocated = attempt.subject.identity is not None or attempt.record.private_home
+    relocated = attempt.target.identity is not None or attempt.record.private_home
     if not relocated or not home.startswith("/"):
         return ()
-    real, agents = os.path.realpath(home), os.path.realpath(attempt.subject.home)
-    inside = os.path.commonpath((real, os.path.realpath(attempt.subject.cwd))) == real
+    real, agents = os.path.realpath(home), os.path.realpath(attempt.target.home)
+    inside = os.path.commonpath((real, os.path.realpath(attempt.target.cwd))) == real
     if real in {agents, "/"} or not inside:
         return ()
     return tuple(dict.fromkeys((home.rstrip("/"), real)))
@@ -99,10 +99,10 @@ def as_it_says(attempt: Attempt, agent: AgentRequest, confirmed: Confirmed) -> A
     """
     if confirmed.version in ("", agent.version):
         return agent
-    if agent.version != attempt.subject.version:
+    if agent.version != attempt.target.version:
         message = (
             f"{' '.join(agent.command)} is another version each time that it is started: "
-            f"{attempt.subject.version}, {agent.version}, {confirmed.version}; name the agent "
+            f"{attempt.target.version}, {agent.version}, {confirmed.version}; name the agent "
             "itself with --executable"
         )
         raise AgentFailed(message)
@@ -111,7 +111,7 @@ def as_it_says(attempt: Attempt, agent: AgentRequest, confirmed: Confirmed) -> A
 
 def without_unknown(attempt: Attempt, agent: AgentRequest, error: AgentFailed) -> AgentRequest:
     """Return the request for an agent that died of a flag of amux's own, else raise `error`."""
-    flag = held(attempt.subject.provider.unknown_flag, str)(agent, error.stderr)
+    flag = held(attempt.target.provider.unknown_flag, str)(agent, error.stderr)
     if not flag or flag in agent.unknown:
         raise error
     return replace(agent, unknown=agent.unknown | {flag})
@@ -121,7 +121,7 @@ def _plan_known(
     attempt: Attempt, agent: AgentRequest, memory: Memory | None
 ) -> tuple[LaunchPlan | None, Confirmed]:
     """Plan for the version that the request names; no plan where the pre-flight says another."""
-    provider = attempt.subject.provider
+    provider = attempt.target.provider
     grant = memory.grant if memory else None
     facts = _facts(attempt, agent)
     compute = held(provider.plan, LaunchPlan, Preflight)
@@ -146,7 +146,7 @@ def _plan_known(
 
 def _facts(attempt: Attempt, agent: AgentRequest) -> Facts:
     """Read what the provider asks about, and what that leads to."""
-    provider, identity = attempt.subject.provider, attempt.subject.identity
+    provider, identity = attempt.target.provider, attempt.target.identity
     traces = held(provider.traces, tuple)(agent)
     facts = read_facts(held(provider.questions, tuple)(agent), identity, traces)
     # Files of the run are not in place yet.
@@ -160,7 +160,7 @@ def _facts(attempt: Attempt, agent: AgentRequest) -> Facts:
 
 def _check_framing(attempt: Attempt, plan: LaunchPlan) -> None:
     """Refuse a channel on stdio that is the caller's own."""
-    mode, name = attempt.request.mode, attempt.subject.provider.name
+    mode, name = attempt.request.mode, attempt.target.provider.name
     if mode is not Mode.STREAM and plan.framing in {Framing.JSON_RPC, Framing.JSON_LINES}:
         message = (
             f"the provider {name} planned a {plan.framing} channel in {mode} mode, "
@@ -173,16 +173,16 @@ def _preflight(attempt: Attempt, step: Preflight, agent: AgentRequest, grant: Gr
     left: list[str] = []
     with contextlib.ExitStack() as undo:
         if step.files:
-            runs.apply(attempt.paths, step.files, attempt.subject.identity, left.append)
+            runs.apply(attempt.paths, step.files, attempt.target.identity, left.append)
             undo.callback(runs.remove, attempt.paths, left.append)
         try:
             attempt.use_account()
             confirmed = run_preflight(
                 step,
-                attempt.subject.provider,
+                attempt.target.provider,
                 agent,
                 grant,
-                identity=attempt.subject.identity,
+                identity=attempt.target.identity,
                 marker=attempt.record.marker,
                 memory=PreflightMemory(attempt.host.preflights),
             )
@@ -199,7 +199,7 @@ def control(
     plan: LaunchPlan,
 ) -> Confirmed:
     """Do the handshake on the agent's own channel and confirm the controls."""
-    provider = attempt.subject.provider
+    provider = attempt.target.provider
     try:
         return held(provider.control, Confirmed)(channel, agent, grant, plan)
     except NotConfirmed as error:
@@ -210,7 +210,7 @@ def control(
             raise
         raise AgentFailed(f"{error}; {hint}") from error
     except (ChannelError, AgentFailed) as error:
-        who = f"{provider.name} {attempt.subject.version}"
+        who = f"{provider.name} {attempt.target.version}"
         hint = _hint(attempt, error)
         why = f"{hint}. It said: {error}" if hint else str(error)
         failure = type(error)(f"{who} did not get through its handshake: {why}")
@@ -220,9 +220,9 @@ def control(
 
 
 def _hint(attempt: Attempt, error: Exception) -> str:
-    if attempt.subject.stored is None:
+    if attempt.target.stored is None:
         return ""
-    return no_conversation(attempt.subject.provider, attempt.subject.stored.id, str(error))
+    return no_conversation(attempt.target.provider, attempt.target.stored.id, str(error))
 
 
 def together(before: Confirmed, now: Confirmed) -> Confirmed:
@@ -253,7 +253,7 @@ def controls(  # noqa: PLR0913  # what a request is held to, and who hears of it
     `told` hears what was established about a conversation that a request opened, `refused` why it
     cannot be held to the launch.
     """
-    provider, instructions = attempt.subject.provider, confirmed.instructions or ""
+    provider, instructions = attempt.target.provider, confirmed.instructions or ""
     admit, outgoing = held(provider.admit), held(provider.outgoing, dict)
     own = confirmed.subagent_instructions
     opened = held(provider.opened, Confirmed, NoneType)
@@ -283,7 +283,7 @@ def driving(attempt: Attempt, instructions: str, watch: Callable[[JsonObject], N
     """Hold a program that drives the agent over the caller's stdio to what the launch confirmed."""
     from amux.launcher.channel.stdio_relay import Driving  # noqa: PLC0415  # few launches are driven
 
-    provider = attempt.subject.provider
+    provider = attempt.target.provider
     outgoing = held(provider.outgoing, dict)
     return Driving(
         hold=lambda message: outgoing(str(message.get("type")), message, instructions),

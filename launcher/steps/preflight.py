@@ -11,7 +11,8 @@ import os
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from amux.launcher.channel.jsonrpc import JsonLinesChannel, JsonRpcChannel
+from amux.launcher.channel.jsonlines import JsonLinesChannel
+from amux.launcher.channel.jsonrpc import JsonRpcChannel
 from amux.launcher.process.ending import end
 from amux.launcher.process.spawn import SpawnRequest, spawn
 from amux.launcher.provider_call import held

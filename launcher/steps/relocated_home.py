@@ -28,33 +28,33 @@ def furnish(attempt: Attempt) -> tuple[str, ...]:
 
     Returns warnings: the provided files that were kept as their owner had left them.
     """
-    subject, request = attempt.subject, attempt.request
-    relocated = subject.identity is not None or attempt.record.private_home
+    target, request = attempt.target, attempt.request
+    relocated = target.identity is not None or attempt.record.private_home
     if request.provide and not relocated:
         message = "--provide fills a relocated home; name one with --user or --private-home"
         raise BadRequest(message)
     if attempt.record.private_home:
-        Path(subject.home).mkdir(mode=0o700, parents=True, exist_ok=True)
+        Path(target.home).mkdir(mode=0o700, parents=True, exist_ok=True)
     if not relocated:
         return ()
-    folders = subject.provider.folders
+    folders = target.provider.folders
     if not request.provide:
-        provide(subject.identity, subject.home, folders=folders)
+        provide(target.identity, target.home, folders=folders)
         return ()
     known = _known(attempt.host.home / FILE)
-    account = "" if subject.identity is None else f"{subject.identity.uid}:"
+    account = "" if target.identity is None else f"{target.identity.uid}:"
     copies = tuple(
         Copy(source=one.source, target=one.target, replace=one.replace, known=known)
         for one in request.provide
     )
     require_sources(copies)
     attempt.use_account()
-    done = provide(subject.identity, subject.home, folders=folders, copies=copies, account=account)
+    done = provide(target.identity, target.home, folders=folders, copies=copies, account=account)
     _remember(attempt.host.home / FILE, dict(done.digests))
     return tuple(
-        f"{subject.home}/{target} is kept: it was written since amux provided it, or not by amux; "
-        f"to put yours in its place: --provide FILE:{target}:replace"
-        for target in done.kept
+        f"{target.home}/{kept} is kept: it was written since amux provided it, or not by amux; "
+        f"to put yours in its place: --provide FILE:{kept}:replace"
+        for kept in done.kept
     )
 
 

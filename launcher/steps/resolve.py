@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import pwd
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import NoneType
 from typing import TYPE_CHECKING
 
@@ -17,41 +17,19 @@ from amux.launcher.steps.environment import RelocatedHome, base_environment
 from amux.launcher.steps.executable import find_agent
 from amux.launcher.steps.folders import entered, here, plain
 from amux.launcher.steps.versions import VersionCache, ask_version
+from amux.launcher.target import ResolvedTarget
 from amux.providers.base import AgentRequest, NativeResume
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from amux.launcher.host import Host
     from amux.launcher.request import LaunchRequest
     from amux.launcher.session.store import SessionRecord, SessionStore
-    from amux.launcher.steps.executable import AgentCommand
+    from amux.launcher.target import AgentCommand
     from amux.materializer.values import Identity
     from amux.providers.base import Provider
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What is launched. `stored` is the session that is resumed; None is a fresh one.
-
-    `foreign` names a native conversation that is resumed without a record of ours: it stays
-    without memory.
-    """
-
-    provider: Provider
-    command: AgentCommand
-    version: str
-    identity: Identity | None
-    home: str
-    cwd: str
-    environment: Mapping[str, str]
-    arguments: tuple[str, ...]
-    stored: SessionRecord | None
-    resume: NativeResume | None
-    foreign: str | None
-
-
-def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> Subject:
+def resolve_target(request: LaunchRequest, host: Host, sessions: SessionStore) -> ResolvedTarget:
     """Resolve provider, session, identity, folders, environment, command and version.
 
     Raises UnknownProvider, SessionNotFound, BadRequest, AgentNotFound, IdentityRefused.
@@ -106,7 +84,7 @@ def find_subject(request: LaunchRequest, host: Host, sessions: SessionStore) -> 
             message = f"session {stored.id} {_without_conversation(stored)}; launch a new one"
             raise BadRequest(message)
         resume = NativeResume(native_id=stored.native_id, fork=request.fork)
-    return Subject(
+    return ResolvedTarget(
         provider=provider,
         command=command,
         version=version,

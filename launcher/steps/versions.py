@@ -22,7 +22,7 @@ from amux.providers.release import is_plain
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from amux.launcher.steps.executable import AgentCommand
+    from amux.launcher.target import AgentCommand
     from amux.materializer.values import Identity
 
 SECONDS: Final = 60.0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from amux.launcher.channel.context_query import open_inquiry
-from amux.launcher.channel.jsonrpc import JsonLinesChannel
+from amux.launcher.channel.jsonlines import JsonLinesChannel
 from amux.launcher.launch import launch
 from amux.launcher.probe.model import Call, Say
 from amux.launcher.process.spawn import SpawnRequest, spawn

@@ -31,8 +31,7 @@ from amux.launcher.memory.access import check_access
 from amux.launcher.memory.binding import Lease
 from amux.launcher.memory.hub import hub_client
 from amux.launcher.request import LaunchRequest
-from amux.launcher.steps.executable import AgentCommand
-from amux.launcher.steps.resolve import Subject
+from amux.launcher.target import AgentCommand, ResolvedTarget
 from amux.providers.generic import GenericProvider
 from fixtures.hubs import HubHome, new_home
 
@@ -262,7 +261,7 @@ def test_a_launch_with_a_runtimes_credential_alone_says_that_a_users_tells_whose
     mine = new_home(tmp_path / "mine")
     token = remote.hub.registry.credentials.issue("runtime", allowed=None)
     connect(mine.home, remote.connection(token.text))
-    subject = Subject(
+    target = ResolvedTarget(
         provider=GenericProvider(),
         command=AgentCommand(argv=("/bin/true",), folders=()),
         version="",
@@ -282,9 +281,7 @@ def test_a_launch_with_a_runtimes_credential_alone_says_that_a_users_tells_whose
     with pytest.raises(
         IsolationRefused, match=r"no user credential .* issue --principal alice, .* hub connect"
     ):
-        check_access(
-            subject, lease, LaunchRequest(provider="generic"), host, contextlib.ExitStack()
-        )
+        check_access(target, lease, LaunchRequest(provider="generic"), host, contextlib.ExitStack())
 
 
 def test_connect_takes_no_token_that_the_hub_does_not_know(remote: Remote, tmp_path: Path) -> None:

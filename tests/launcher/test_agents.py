@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amux.launcher.errors import AgentNotFound
-from amux.launcher.steps.executable import AgentCommand, find_agent
+from amux.launcher.steps.executable import find_agent
 from amux.launcher.steps.versions import VersionCache, ask_version
+from amux.launcher.target import AgentCommand
 
 if TYPE_CHECKING:
     from pathlib import Path

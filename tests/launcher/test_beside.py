@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amux.launcher.channel.jsonrpc import Controls
+from amux.launcher.channel.jsonlines import Controls
 from amux.launcher.errors import AgentFailed, ChannelError
 from amux.launcher.process.run_processes import start_time
 from amux.launcher.process.spawn import SpawnRequest, spawn

@@ -8,23 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amux.launcher.channel.jsonrpc import (
-    AnswerError,
-    Controls,
-    JsonLinesChannel,
-    JsonRpcChannel,
-    ServerRequest,
-    open_channel,
-)
+from amux.launcher.channel.jsonlines import Controls, JsonLinesChannel
+from amux.launcher.channel.jsonrpc import AnswerError, JsonRpcChannel, ServerRequest
 from amux.launcher.channel.lines import NOISE_LINES, LineChannel
 from amux.launcher.errors import AgentFailed, ChannelError
 from amux.launcher.process.spawn import AgentProcess, spawn
-from amux.providers.base import Framing, JsonObject
 from amux.providers.errors import BadArguments
 from tests.launcher.agents_at_work import DEADLINE, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from amux.providers.base import JsonObject
 
     Start = Callable[..., AgentProcess]
 
@@ -122,14 +117,9 @@ def test_plain_lines_are_carried(start: Start) -> None:
 
 
 def test_a_channel_without_requests_says_so(start: Start) -> None:
-    channel = open_channel(start(), Framing.JSON_LINES)
+    channel = JsonLinesChannel(start())
     with pytest.raises(ChannelError, match="no requests"):
         channel.request("ping", {}, deadline=DEADLINE)
-    process = start()
-    with pytest.raises(ChannelError, match="lines"):
-        open_channel(process, Framing.LINES)
-    process.stop()
-    process.close()
 
 
 def test_a_request_gets_its_own_result_between_notifications(start: Start) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amux.launcher.channel.jsonrpc import JsonLinesChannel
+from amux.launcher.channel.jsonlines import JsonLinesChannel
 from amux.launcher.process.ending import begin_end, end
 from amux.launcher.process.spawn import SpawnRequest, spawn
 from amux.providers.ending import Ending

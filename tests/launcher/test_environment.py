@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amux.launcher.errors import BadRequest
+from amux.launcher.memory.grant import MemoryVariables
 from amux.launcher.steps.environment import (
     ALLOWED_NAMES,
     SESSION_NAMES,
     SYSTEM_PATH,
-    MemoryVariables,
     RelocatedHome,
     base_environment,
     run_environment,
