@@ -29,7 +29,7 @@ from amux.launcher.errors import (
 )
 from amux.launcher.evidence.conversation import Conversation
 from amux.launcher.evidence.mcp_evidence import open_hearing
-from amux.launcher.evidence.notices import Notice, Notices
+from amux.launcher.evidence.notices import Notices
 from amux.launcher.evidence.output import Watcher
 from amux.launcher.evidence.poller import LOOKOUT
 from amux.launcher.evidence.query_socket import open_desk
@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from amux.launcher.memory.grant import Memory
     from amux.launcher.process.spawn import AgentProcess, ExitStatus
     from amux.launcher.request import LaunchRequest
+    from amux.launcher.session.notice import Notice
     from amux.launcher.steps.app_server import Server
     from amux.providers.base import AgentRequest, LaunchPlan
     from amux.providers.sighting import Sighting

@@ -37,7 +37,7 @@ class LaunchRequest:
     gives a TERMINAL launch a new PTY of `rows` by `columns` instead of the caller's terminal.
     `require_memory` refuses a launch that would start without. `relayed` says that the caller
     copies its own stdio to and from an agent that has pipes, as
-    `amux.launcher.process.foreground` does.
+    `amux.launcher.foreground` does.
     """
 
     provider: str = ""

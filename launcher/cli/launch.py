@@ -15,13 +15,13 @@ import click
 
 from amux.errors import AmuxError
 from amux.hub.secret import redact
-from amux.launcher.evidence.notices import Notice
+from amux.launcher.foreground import Foreground
 from amux.launcher.host import this_host
 from amux.launcher.launch import launch
-from amux.launcher.process.agent.foreground import Foreground
 from amux.launcher.process.pty_relay import window_size
 from amux.launcher.recovery import recover
 from amux.launcher.request import LaunchRequest, Provision
+from amux.launcher.session.notice import Notice
 from amux.launcher.session.store import SessionStore
 from amux.launcher.steps.hints import AT_ONCE, ended_at_once
 from amux.providers.base import Mode

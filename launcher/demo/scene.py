@@ -16,7 +16,7 @@ from amux.hub.config import set_setting
 from amux.hub.connection import connection_path
 from amux.hub.local import ensure_running, stop_hub
 from amux.hub.values import GetRequest
-from amux.launcher.demo.minds import (
+from amux.launcher.demo.scripted_models import (
     CORRECTED_WORD,
     TOPIC,
     WRONG_WORD,

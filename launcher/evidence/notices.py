@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from amux.launcher.session.notice import Notice
 from amux.launcher.steps.record import write_seen
 
 if TYPE_CHECKING:
@@ -12,15 +12,6 @@ if TYPE_CHECKING:
 
     from amux.launcher.session.store import SessionStore, TranscriptMark
     from amux.providers.sighting import Sighting
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """What was learnt at once: what was seen in the conversation, and what people should know."""
-
-    session: str
-    seen: tuple[Sighting, ...] = ()
-    warnings: tuple[str, ...] = ()
 
 
 class Notices:

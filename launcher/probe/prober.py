@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from amux.launcher.demo.minds import revision_in
-from amux.launcher.probe.turns import Call, Compaction, Say
+from amux.launcher.probe.turns import Call, Compaction, Say, revision_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

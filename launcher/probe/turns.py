@@ -6,14 +6,17 @@ instructions, the tools offered and the tool results.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 JsonObject: TypeAlias = dict[str, Any]
+
+_REVISION: Final = re.compile(r'\\?"revision\\?":\s*\\?"([0-9a-f]{64}|absent)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +120,9 @@ def text_of(content: object) -> str:
         parts = (part.get("text") or "" for part in content if isinstance(part, dict))
         return "\n".join(part for part in parts if isinstance(part, str) and part)
     return ""
+
+
+def revision_in(text: str) -> str | None:
+    """Return the last revision that a tool result names."""
+    found = _REVISION.findall(text)
+    return found[-1] if found else None

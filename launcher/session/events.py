@@ -16,9 +16,9 @@ from amux.launcher.session.store import timestamp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amux.launcher.evidence.notices import Notice
     from amux.launcher.process.spawn import ExitStatus
     from amux.launcher.report import LaunchReport
+    from amux.launcher.session.notice import Notice
     from amux.providers.sighting import Sighting
 
 

@@ -25,10 +25,10 @@ from fixtures.stages import SECONDS, staged
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from amux.launcher.evidence.notices import Notice
     from amux.launcher.host import Host
     from amux.launcher.probe.model import Answer, Turn
     from amux.launcher.run import Run
+    from amux.launcher.session.notice import Notice
     from fixtures.stages import Stage
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERSIONS)]

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from amux.launcher.demo.minds import revision_in
 from amux.launcher.launch import launch
 from amux.launcher.probe.model import Call, Say, ScriptedModel
 from amux.launcher.probe.stage import STAGES
 from amux.launcher.probe.talk import take_turn
+from amux.launcher.probe.turns import revision_in
 from amux.launcher.request import LaunchRequest
 from fixtures import accounts
 from fixtures.isolated import isolated_host, reachable_agent

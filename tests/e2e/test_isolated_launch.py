@@ -30,8 +30,8 @@ from fixtures.isolated import SERVICE_SECRET, answer, isolated_host, scripted, s
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from amux.launcher.evidence.notices import Notice
     from amux.launcher.host import Host
+    from amux.launcher.session.notice import Notice
     from fixtures.accounts import Account
 
 pytestmark = pytest.mark.root

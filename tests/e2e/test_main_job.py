@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amux.hub.values import ABSENT, GetRequest, UpsertRequest
-from amux.launcher.demo.minds import REMEMBERED, TOPIC, Rememberer
 from amux.launcher.demo.scene import STEPS, DemoFailed, run_demo
+from amux.launcher.demo.scripted_models import REMEMBERED, TOPIC, Rememberer
 from amux.launcher.demo.table import table
 from amux.launcher.errors import AgentNotFound
 from amux.launcher.launch import launch

@@ -6,7 +6,7 @@ import os
 import secrets
 import sys
 
-from amux.launcher.process.agent.foreground import Foreground
+from amux.launcher.foreground import Foreground
 from amux.launcher.process.pty_relay import window_size
 from amux.launcher.process.spawn import SpawnRequest, Stdio, spawn
 from amux.materializer.values import Identity

@@ -22,8 +22,8 @@ from fixtures.hosts import make_host
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from amux.launcher.evidence.notices import Notice
     from amux.launcher.host import Host
+    from amux.launcher.session.notice import Notice
 
 pytestmark = pytest.mark.root
 AMUX = Path(sys.executable).with_name("amux")

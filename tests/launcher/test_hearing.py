@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from amux.launcher.evidence.notices import Notice
     from amux.launcher.host import Host
     from amux.launcher.request import LaunchRequest
     from amux.launcher.run import Run
+    from amux.launcher.session.notice import Notice
 
 LISTED = "5 listed to scripted 1.2.3"
 

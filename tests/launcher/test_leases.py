@@ -26,8 +26,8 @@ from fixtures.scripted_provider import install_scripted_agent, scripted_registry
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from amux.launcher.evidence.notices import Notice
     from amux.launcher.host import Host
+    from amux.launcher.session.notice import Notice
 
 
 SECONDS: Final = 20.0

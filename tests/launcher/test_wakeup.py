@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from amux.launcher.process.agent.foreground import Foreground
+from amux.launcher.foreground import Foreground
 from amux.launcher.process.spawn import SpawnRequest, Stdio, spawn
 
 DEADLINE = 60

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from amux.launcher.probe.model import Call, Say
+from amux.launcher.probe.turns import revision_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,14 +27,7 @@ REMEMBERED: Final = "# Communication\n\n- Answers: short, in British English.\n"
 CORRECTED_WORD: Final = "Canadian"
 WRONG_WORD: Final = "British"
 
-_REVISION: Final = re.compile(r'\\?"revision\\?":\s*\\?"([0-9a-f]{64}|absent)')
 _TEXT: Final = re.compile(r'"text":\s*"((?:[^"\\]|\\.)*)"')
-
-
-def revision_in(text: str) -> str | None:
-    """Return the last revision that a tool result names."""
-    found = _REVISION.findall(text)
-    return found[-1] if found else None
 
 
 def document_in(text: str) -> str | None:
