@@ -21,15 +21,15 @@ INTERRUPTED = (
     "events:put:2",
     "events:_put:2",
     "lines:_next:3",
-    "process:write:2",
-    "process:_command:2",
-    "process:stderr_tail:1",
-    "hubkeeper:keep:4",
-    "moment:do:4",
-    "leases:keep:3",
-    "lookout:keep:3",
-    "moment:wait:5",
-    "moment:use:3",
+    "agent:write:2",
+    "agent:_command:2",
+    "agent:stderr_tail:1",
+    "hub_keeper:keep:4",
+    "signal_safe:do:4",
+    "renewal:keep:3",
+    "poller:keep:3",
+    "signal_safe:wait:5",
+    "signal_safe:use:3",
     "threading:start:4",
     "threading:wait:12",
 )
@@ -40,7 +40,7 @@ def test_a_handler_that_closes_ends_all_wherever_it_comes(host: Host, point: str
     assert "signal at /" in _interrupted(host, "close", point)
 
 
-@pytest.mark.parametrize("point", ["lines:_next:3", "moment:wait:5", "supervisor:_keep:2"])
+@pytest.mark.parametrize("point", ["lines:_next:3", "signal_safe:wait:5", "supervisor:_keep:2"])
 def test_a_handler_that_stops_each_session_ends_it(host: Host, point: str) -> None:
     assert "signal at /" in _interrupted(host, "stop", point)
 
@@ -53,8 +53,8 @@ def test_a_handler_that_stops_each_session_ends_it(host: Host, point: str) -> No
         ("INT", "attempt:claim:10"),
         ("INT", "runs:apply:9"),
         ("TERM", "launch:_bind:3"),
-        ("TERM", "process:started:1"),
-        ("TERM", "hearing:begin:2"),
+        ("TERM", "agent:started:1"),
+        ("TERM", "mcp_evidence:begin:2"),
     ],
 )
 def test_a_launch_that_is_interrupted_leaves_nothing_and_no_trace(
