@@ -25,9 +25,9 @@ if TYPE_CHECKING:
         UpsertRequest,
         Written,
     )
+    from amux.launcher.channel.jsonlines import JsonLinesChannel
     from amux.launcher.channel.jsonrpc import (
         AnswerError,
-        JsonLinesChannel,
         JsonRpcChannel,
         ServerRequest,
         ServerRequestHandler,
@@ -61,7 +61,7 @@ _HOMES: Final = {
     "GetRequest": "amux.hub.values",
     "Health": "amux.hub.client",
     "HubClient": "amux.hub.client",
-    "JsonLinesChannel": "amux.launcher.channel.jsonrpc",
+    "JsonLinesChannel": "amux.launcher.channel.jsonlines",
     "JsonRpcChannel": "amux.launcher.channel.jsonrpc",
     "LaunchGrant": "amux.hub.client",
     "LaunchReport": "amux.launcher.report",
