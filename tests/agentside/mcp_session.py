@@ -7,11 +7,12 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from fixtures.waiting import SECONDS
+
 if TYPE_CHECKING:
     import subprocess
 
 Frame: TypeAlias = dict[str, Any]
-DEADLINE = 20.0
 MODERN = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -46,12 +47,12 @@ class McpSession:
         if not self.process.stdin.closed:
             self.process.stdin.close()
         try:
-            status = self.process.wait(DEADLINE)
+            status = self.process.wait(SECONDS)
         except BaseException:
             self.process.kill()
             raise
         for thread in self._threads:
-            thread.join(DEADLINE)
+            thread.join(SECONDS)
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
@@ -66,7 +67,7 @@ class McpSession:
 
     def receive(self) -> Any:  # noqa: ANN401  # a frame, or a list of them
         """Return the next frame that the server sent."""
-        return json.loads(self._arrived.get(timeout=DEADLINE))
+        return json.loads(self._arrived.get(timeout=SECONDS))
 
     def ask(self, method: str, params: object = None, ident: object = None) -> Frame:
         """Send a request and return the frame that answers it, which must come next."""
@@ -109,7 +110,7 @@ class McpSession:
 
     def complaint(self) -> bytes:
         """Return the next line of standard error."""
-        return self._complaints.get(timeout=DEADLINE)
+        return self._complaints.get(timeout=SECONDS)
 
     def _drain(self) -> None:
         assert self.process.stderr is not None

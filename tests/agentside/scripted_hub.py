@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from fixtures.waiting import SECONDS
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterator
@@ -66,9 +68,9 @@ class ScriptedHub:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._main.join(10)
+        self._main.join(SECONDS)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(SECONDS)
 
     def paths(self) -> list[str]:
         """Return the paths asked for, in order, without the last part's prefix."""
@@ -97,7 +99,7 @@ class ScriptedHub:
                 channel.sendall(http(refusal.status, json.dumps(body).encode()))
                 return
             if answer is None:
-                self.closed.wait(60)
+                self.closed.wait(SECONDS)
             elif isinstance(answer, bytes):
                 channel.sendall(answer)
             else:

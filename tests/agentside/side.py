@@ -7,6 +7,8 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fixtures.waiting import SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -37,7 +39,7 @@ class Side:
             cwd=self.cwd,
             capture_output=True,
             check=False,
-            timeout=30,
+            timeout=SECONDS,
         )
 
     def memory(

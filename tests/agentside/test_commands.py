@@ -14,6 +14,7 @@ import pytest
 
 from amux.hub import errors as hub_errors
 from amux.materializer.agentside.errors import EXIT_STATUS, Failure
+from fixtures.waiting import SECONDS
 from tests.agentside.scripted_hub import Documents, Refusal, unix_hub
 from tests.agentside.side import Side, error_of
 
@@ -383,7 +384,7 @@ def _shell(side: Side, line: str) -> subprocess.CompletedProcess[bytes]:
         cwd=side.cwd,
         capture_output=True,
         check=False,
-        timeout=30,
+        timeout=SECONDS,
     )
 
 
@@ -426,7 +427,7 @@ def test_a_reader_that_leaves_early_is_no_traceback(
         os.close(writer)
         os.read(reader, 10)
         os.close(reader)
-        _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=SECONDS)
     assert (process.returncode, stderr) == (1, b"")
     assert hub.asked
 
@@ -442,7 +443,7 @@ def test_a_pipe_that_an_agent_made_non_blocking_gets_everything(
         [*side.command, "memory", "export", "big.md"], env=side.environ, stdout=writer
     ) as process:
         os.close(writer)
-        select.select([reader], [], [], 20)
+        select.select([reader], [], [], SECONDS)
         with os.fdopen(reader, "rb") as stream:
             assert stream.read().decode() == text
     assert process.returncode == 0
@@ -473,9 +474,9 @@ def test_an_interrupt_is_no_traceback(side: Side, tmp_path: Path) -> None:
             [*side.command, "memory", "show", "a.md"], env=side.environ, stderr=subprocess.PIPE
         ) as process,
     ):
-        assert asked.wait(20)
+        assert asked.wait(SECONDS)
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=SECONDS)
     assert (process.returncode, stderr) == (130, b"")
 
 

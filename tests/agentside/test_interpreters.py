@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fixtures.waiting import SECONDS
 from tests.agentside.mcp_session import McpSession
 from tests.agentside.side import SYSTEM, Side
 
@@ -36,7 +37,7 @@ def _found() -> dict[str, tuple[int, int]]:
     for file in sorted(files):
         script = "import sys; print(*sys.version_info[:2])"
         done = subprocess.run(
-            [file, "-I", "-S", "-c", script], capture_output=True, check=False, timeout=30
+            [file, "-I", "-S", "-c", script], capture_output=True, check=False, timeout=SECONDS
         )
         if done.returncode == 0:
             major, minor = map(int, done.stdout.split())
@@ -91,5 +92,8 @@ def test_an_interpreter_of_tls_reaches_the_same_code_on_the_oldest_python(onefil
     )
     for interpreter in CHOSEN:
         subprocess.run(
-            [interpreter, "-I", "-S", "-c", script], check=True, capture_output=True, timeout=30
+            [interpreter, "-I", "-S", "-c", script],
+            check=True,
+            capture_output=True,
+            timeout=SECONDS,
         )

@@ -17,6 +17,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from fixtures.waiting import SECONDS
 from tests.agentside.mcp_session import error_in
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _inspect(side: Side, era: str, *arguments: str) -> subprocess.CompletedProce
         env={"HOME": str(side.cwd), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=SECONDS,
     )
 
 
@@ -152,7 +153,7 @@ def _over_http(side: Side) -> Iterator[str]:
             asked = answers.setdefault(frame.get("id"), queue.SimpleQueue())
             stdin.write(json.dumps(frame).encode() + b"\n")
             stdin.flush()
-            body = asked.get(timeout=20) if "id" in frame else b""
+            body = asked.get(timeout=SECONDS) if "id" in frame else b""
             self.send_response(200 if body else 202)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -177,9 +178,9 @@ def _over_http(side: Side) -> Iterator[str]:
     finally:
         bridge.shutdown()
         bridge.server_close()
-        process.communicate(timeout=20)
+        process.communicate(timeout=SECONDS)
         for thread in threads:
-            thread.join(20)
+            thread.join(SECONDS)
 
 
 @pytest.mark.agents
@@ -194,7 +195,7 @@ def test_the_conformance_suite_passes_where_it_applies(side: Side) -> None:
                 cwd=side.cwd,
                 capture_output=True,
                 check=False,
-                timeout=60,
+                timeout=SECONDS,
             )
             assert done.returncode == 0, done.stdout + done.stderr
             assert b"0 failed" in done.stdout + done.stderr

@@ -17,6 +17,7 @@ from amux.materializer.agentside.toolbox import Ticket
 from amux.materializer.agentside.tools import LISTS
 from amux.materializer.agentside.transport import Exchange
 from amux.materializer.agentside.workers import MOST, WAITING
+from fixtures.waiting import SECONDS
 from tests.agentside.mcp_session import MODERN, McpSession, error_in
 from tests.agentside.scripted_hub import Asked, Documents, JsonObject, ScriptedHub, unix_hub
 from tests.agentside.side import TOKEN, Side
@@ -294,7 +295,7 @@ def test_a_silent_hub_delays_neither_the_handshake_nor_the_tool_list(
     with McpSession(side.spawn_mcp()) as session:
         with unix_hub(tmp_path / "home/hub.sock", silent):
             session.send({"jsonrpc": "2.0", "id": 900, "method": "tools/call", "params": call})
-            assert asked.wait(20)
+            assert asked.wait(SECONDS)
             session.initialize()
             assert len(session.ask("tools/list")["result"]["tools"]) == 5
         answer = session.receive()  # once the Hub has gone
@@ -309,7 +310,7 @@ def test_calls_run_beside_each_other(side: Side, tmp_path: Path) -> None:
     def script(asked: Asked) -> JsonObject:
         path = asked.body.get("path")
         if path == "slow.md":
-            assert second.wait(20)
+            assert second.wait(SECONDS)
         if path == "quick.md":
             second.set()
         return documents(asked)
@@ -343,7 +344,7 @@ def test_more_calls_than_can_wait_are_refused_and_the_rest_are_answered(
     documents = Documents()
 
     def script(asked: Asked) -> JsonObject:
-        assert full.wait(20)
+        assert full.wait(SECONDS)
         return documents(asked)
 
     with unix_hub(tmp_path / "home/hub.sock", script), McpSession(side.spawn_mcp()) as session:
@@ -375,7 +376,7 @@ def test_a_cancelled_call_is_not_answered_and_lets_go_of_the_hub(
             session.initialize()
             call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
             session.send(call)
-            assert asked.wait(20)
+            assert asked.wait(SECONDS)
             assert session.ask("tools/call", params, ident=7)["error"]["code"] == -32600
             cancel = {"requestId": 7, "reason": "the person pressed Escape"}
             session.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel})
@@ -392,14 +393,14 @@ def test_the_end_of_input_lets_running_calls_finish(side: Side, tmp_path: Path) 
     def script(request: Asked) -> JsonObject:
         if request.path.endswith("upsert"):
             asked.set()
-            assert ended.wait(20)
+            assert ended.wait(SECONDS)
         return documents(request)
 
     arguments = {"path": "a.md", "content": "x", "expected_revision": "absent"}
     params = {"name": "amux.memory_upsert", "arguments": arguments}
     with unix_hub(tmp_path / "home/hub.sock", script), McpSession(side.spawn_mcp()) as session:
         session.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
-        assert asked.wait(20)
+        assert asked.wait(SECONDS)
         assert session.process.stdin is not None
         session.process.stdin.close()
         ended.set()
@@ -423,7 +424,7 @@ def test_a_client_that_stops_reading_ends_the_server_without_a_traceback(side: S
     process.stdout.close()
     process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
     process.stdin.flush()
-    assert process.wait(20) == 1
+    assert process.wait(SECONDS) == 1
     process.stdin.close()
     assert process.stderr is not None
     with process.stderr:

@@ -13,6 +13,7 @@ from amux.launcher.memory.protocol import render
 from amux.launcher.probe.model import Call, Say, ScriptedModel
 from amux.launcher.probe.stage import MODEL, STAGES
 from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS, PI_VERSIONS, pinned
+from fixtures.waiting import SECONDS
 from tests.agentside.side import SYSTEM
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def test_a_real_agent_finds_and_uses_every_tool_by_the_names_in_the_protocol(
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
-            timeout=120,
+            timeout=SECONDS,
         )
         assert model.failures == []
     assert done.returncode == 0, done.stderr
@@ -160,7 +161,7 @@ def test_inside_codexs_own_sandbox_the_command_says_so_within_two_seconds(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=SECONDS,
     )
     assert done.stdout.startswith(b"5 True "), done.stderr
     assert b"sandbox without network" in done.stdout
@@ -210,7 +211,7 @@ def test_the_real_pi_reaches_memory_by_the_commands_in_the_protocol(
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
-            timeout=120,
+            timeout=SECONDS,
         )
         assert model.failures == []
     assert done.returncode == 0, done.stderr

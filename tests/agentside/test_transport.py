@@ -16,6 +16,7 @@ import trustme
 from amux.materializer.agentside import transport
 from amux.materializer.agentside.connection import Connection
 from amux.materializer.agentside.errors import Failure
+from fixtures.waiting import SECONDS
 from tests.agentside.scripted_hub import Asked, Documents, http, tls_hub, unix_hub
 from tests.agentside.side import SYSTEM, TOKEN, Side, error_of, write_connection
 
@@ -104,7 +105,7 @@ def test_a_slow_hub_is_waited_for_however_often_nothing_comes(
 
     def script(_: Asked) -> bytes:
         for _turn in range(20):
-            assert looked.acquire(timeout=20)
+            assert looked.acquire(timeout=SECONDS)
         return http(200, FOUND)
 
     monkeypatch.setattr(transport, "PATIENCE", 0.01)
@@ -200,7 +201,7 @@ def test_a_hub_that_answers_before_it_has_read_the_request_is_heard(
         thread.start()
         text = b"x" * 900_000
         done = side.memory("upsert", "a.md", "--expected-revision", "absent", stdin=text)
-        thread.join(20)
+        thread.join(SECONDS)
     assert (done.returncode, error_of(done)["code"]) == (6, "limit_exceeded")
 
 
@@ -225,7 +226,7 @@ def test_a_slow_reader_gets_the_whole_request(
             channel, _ = listener.accept()
             with channel:
                 for _turn in range(20):
-                    assert looked.acquire(timeout=20)
+                    assert looked.acquire(timeout=SECONDS)
                 while len(received) < len(text):
                     received.extend(channel.recv(65536))
                 channel.sendall(http(200, FOUND))
@@ -233,7 +234,7 @@ def test_a_slow_reader_gets_the_whole_request(
         thread = threading.Thread(target=serve)
         thread.start()
         assert _exchange(f"unix:{tmp_path}/hub.sock", text) == (200, FOUND)
-        thread.join(20)
+        thread.join(SECONDS)
 
 
 def test_a_socket_path_longer_than_an_address_is_reached(tmp_path: Path) -> None:
@@ -272,7 +273,7 @@ def test_a_kernel_that_forbids_sockets_is_named_a_sandbox(side: Side, hub: Scrip
         env=side.environ,
         capture_output=True,
         check=False,
-        timeout=30,
+        timeout=SECONDS,
     )
     assert done.returncode == 5
     assert "sandbox" in str(error_of(done)["message"])

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.agentside.mcp_session import DEADLINE, MODERN, McpSession
+from fixtures.waiting import SECONDS
+from tests.agentside.mcp_session import MODERN, McpSession
 from tests.agentside.side import TOKEN, Side
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def connection(side: Side, hub: str, witness: object, token: str = TOKEN) -> dic
 @pytest.fixture(name="ear")
 def _ear(tmp_path: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
-        ear.settimeout(DEADLINE)
+        ear.settimeout(SECONDS)
         ear.bind(str(tmp_path / "ear.sock"))
         yield ear
 
@@ -130,7 +131,7 @@ def test_a_socket_whose_path_is_longer_than_an_address_is_reached(
     folder = tmp_path / ("d" * 120)
     folder.mkdir()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
-        ear.settimeout(DEADLINE)
+        ear.settimeout(SECONDS)
         ear.bind(str(tmp_path / "short.sock"))
         (tmp_path / "short.sock").rename(folder / "ear.sock")
         environ = connection(side, str(tmp_path / "hub.sock"), str(folder / "ear.sock"))

@@ -20,7 +20,8 @@ from amux.launcher.session.store import SessionStore, State
 from amux.providers.claude import ClaudeProvider
 from amux.providers.sighting import Sighting
 from fixtures.pinned import CLAUDE_VERSIONS
-from fixtures.stages import SECONDS, staged
+from fixtures.stages import staged
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,6 +16,7 @@ from amux.launcher.session.store import SessionStore
 from amux.providers.base import Mode
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import AMUX, occurrences, staged
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +54,7 @@ def drive(stage: Stage, *messages: dict[str, Any]) -> tuple[str, list[dict[str, 
         cwd=stage.cwd,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

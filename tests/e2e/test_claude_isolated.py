@@ -15,6 +15,7 @@ from fixtures import accounts
 from fixtures.isolated import isolated_host, reachable_agent
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import AMUX, occurrences
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from amux.launcher.probe.model import Answer, Turn
@@ -62,7 +63,7 @@ def test_print_mode_as_another_user_is_confirmed_and_remembered_for_that_user(
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=90,
+                timeout=SECONDS,
                 check=False,
             )
             assert (done.returncode, done.stdout) == (0, "as somebody else\n"), done.stderr

@@ -12,7 +12,8 @@ import pytest
 from amux.launcher.errors import MemoryNotIsolated
 from fixtures.logins import login_server
 from fixtures.pinned import CLAUDE_VERSIONS
-from fixtures.stages import AMUX, SECONDS, staged
+from fixtures.stages import AMUX, staged
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path

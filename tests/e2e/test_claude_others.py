@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fixtures.pinned import CLAUDE_VERSIONS
-from fixtures.stages import SECONDS, occurrences, staged
+from fixtures.stages import occurrences, staged
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,6 +29,7 @@ from fixtures.codex import (
     say_ok,
 )
 from fixtures.pinned import CODEX_VERSIONS
+from fixtures.waiting import SECONDS
 from tests.e2e.test_codex_instructions import Parent
 
 if TYPE_CHECKING:
@@ -69,13 +70,13 @@ def wanted(home: CodexHome, *, session: str | None = None, require: bool = False
 
 
 def turn(run: Run, text: str) -> None:
-    take_turn("codex", run.channel, text, native_id=run.report.native_id, deadline=60)
+    take_turn("codex", run.channel, text, native_id=run.report.native_id, deadline=SECONDS)
 
 
 def compact(run: Run) -> None:
     thread = {"threadId": run.report.native_id}
-    run.channel.request("thread/compact/start", thread, deadline=30)
-    while run.channel.receive(deadline=30).get("method") != "turn/completed":
+    run.channel.request("thread/compact/start", thread, deadline=SECONDS)
+    while run.channel.receive(deadline=SECONDS).get("method") != "turn/completed":
         pass
 
 
@@ -189,20 +190,20 @@ def test_a_supervisor_cannot_go_on_with_a_native_conversation_and_its_row_stays(
             params = {"threadId": codex.native_id}
             for method in ("thread/resume", "thread/fork"):
                 with pytest.raises(BadArguments, match="did not begin in this session"):
-                    run.channel.request(method, params, deadline=30)
+                    run.channel.request(method, params, deadline=SECONDS)
                 with pytest.raises(BadArguments, match="did not begin in this session"):
                     run.channel.send({"id": 99, "method": method, "params": params})
-            second = run.channel.request("thread/start", {"cwd": str(home.cwd)}, deadline=30)
+            second = run.channel.request("thread/start", {"cwd": str(home.cwd)}, deadline=SECONDS)
             native_id = str(second["thread"]["id"])
-            take_turn("codex", run.channel, "second", native_id=native_id, deadline=60)
+            take_turn("codex", run.channel, "second", native_id=native_id, deadline=SECONDS)
         assert home.modes().pop(codex.native_id) == "enabled"
         assert list(home.modes().values()).count("disabled") == 2
         record = SessionStore(host.home).load(run.report.session)
         assert record.conversations == (run.report.native_id, native_id)
         # A thread of an earlier run of the same session is the session's own.
         with launch(wanted(home, session=record.id), host) as again:
-            again.channel.request("thread/resume", {"threadId": native_id}, deadline=30)
-            take_turn("codex", again.channel, "third", native_id=native_id, deadline=60)
+            again.channel.request("thread/resume", {"threadId": native_id}, deadline=SECONDS)
+            take_turn("codex", again.channel, "third", native_id=native_id, deadline=SECONDS)
         bound = [
             one for one in model.turns if one.user[-1:] in {("hello",), ("second",), ("third",)}
         ]
@@ -219,12 +220,12 @@ def test_a_conversation_of_amux_is_found_however_it_is_named(
         with launch(wanted(home), host) as run:
             turn(run, "hello")
             named = {"threadId": run.report.native_id, "name": "my plan"}
-            run.channel.request("thread/name/set", named, deadline=30)
+            run.channel.request("thread/name/set", named, deadline=SECONDS)
         for name in (("--last",), ("my plan",)):
             words = ("exec", "--skip-git-repo-check", "resume", *name, f"more {name[0]}")
             request = replace(wanted(home), mode=Mode.PASSTHROUGH, arguments=words)
             with launch(request, host) as again:
-                ended = again.wait(90)
+                ended = again.wait(SECONDS)
                 assert ended is not None
                 assert ended.code == 0
             assert again.report.session == run.report.session
@@ -244,7 +245,7 @@ def executed(host: Host, home: CodexHome, *words: str) -> Run:
     arguments = ("exec", "--skip-git-repo-check", *words)
     asked = replace(wanted(home), mode=Mode.PASSTHROUGH, arguments=arguments)
     with launch(asked, host) as run:
-        ended = run.wait(90)
+        ended = run.wait(SECONDS)
         assert ended is not None
         assert ended.code == 0
     return run

@@ -17,6 +17,7 @@ from amux.providers.codex import flags
 from amux.providers.errors import UnsupportedVersion
 from fixtures.codex import MEMORY_ON, SUMMARY, make_home, native, say_ok
 from fixtures.pinned import CODEX_VERSIONS
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +82,7 @@ def test_a_codex_that_does_not_know_the_list_of_namespaces_is_launched_without_i
         take_turn("codex", run.channel, "hello", native_id=run.report.native_id)
     exec_words = ("exec", "--skip-git-repo-check", "hello")
     with launch(wanted(home, older, Mode.PASSTHROUGH, *exec_words), host) as again:
-        ended = again.wait(60)
+        ended = again.wait(SECONDS)
         assert ended is not None
         assert ended.code == 0
     assert len(model.turns) == 2

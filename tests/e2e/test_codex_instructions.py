@@ -11,6 +11,7 @@ import pytest
 from amux.launcher.probe.model import Call, Compaction, Say
 from fixtures.codex import MEMORY_ON, PROTOCOL, grant_for, inputs, open_codex, resumed, staged
 from fixtures.pinned import CODEX_VERSIONS
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -168,7 +169,7 @@ def test_a_sub_agent_gets_the_protocol_and_gives_no_native_memories(
         stage.home.remember()
         with open_codex(stage.home, grant_for(stage.home)) as codex:
             codex.turn("PARENT")
-            child = stage.model.wait_for(is_child, deadline=20)
+            child = stage.model.wait_for(is_child, deadline=SECONDS)
         assert parent.failures == []
         assert told(child) == 1
         assert MERGED in child.system
@@ -188,7 +189,7 @@ def test_a_role_that_replaces_the_protocol_is_named_and_still_has_no_native_memo
         )
         with open_codex(stage.home, grant_for(stage.home)) as codex:
             codex.turn("PARENT")
-            child = stage.model.wait_for(is_child, deadline=20)
+            child = stage.model.wait_for(is_child, deadline=SECONDS)
         assert told(child) == 0
         assert "Dig." in child.system
         assert "## Memory" not in child.system

@@ -16,6 +16,7 @@ from fixtures.codex import CodexHome, say_ok
 from fixtures.isolated import isolated_host, reachable_agent
 from fixtures.pinned import CODEX_VERSIONS
 from fixtures.terminal import terminal
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from fixtures.accounts import Account
@@ -48,7 +49,7 @@ def test_the_screen_of_another_user_is_bound_to_its_principal(version: str) -> N
         with terminal((*argv, *options), own, host.home) as screen:
             screen.until(lambda: len(home.modes()) == 1, "a thread")
             screen.enter("hello", lambda: bool(model.turns))
-            turn = model.wait_for(lambda turn: turn.user[-1:] == ("hello",), deadline=30)
+            turn = model.wait_for(lambda turn: turn.user[-1:] == ("hello",), deadline=SECONDS)
             screen.shows("• ok")
             sockets = list(host.runs.glob("*/work/codex.sock"))
             owners = {(path.stat().st_uid, path.stat().st_mode & 0o777) for path in sockets}

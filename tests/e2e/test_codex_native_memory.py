@@ -19,6 +19,7 @@ from fixtures.codex import (
     staged,
 )
 from fixtures.pinned import CODEX_VERSIONS
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +79,7 @@ def test_without_a_grant_the_same_home_has_native_memory_on(tmp_path: Path, vers
         stage.home.remember()
         with open_codex(stage.home, None) as codex:
             codex.turn("hello")
-            stage.model.wait_for(is_consolidation, deadline=10)
+            stage.model.wait_for(is_consolidation, deadline=SECONDS)
         assert BLOCK in ordinary(stage)[0].system
         assert list(stage.home.modes().values()) == ["enabled"]
 
@@ -137,11 +138,11 @@ def test_a_thread_config_would_switch_it_on_so_amux_owns_that_object(
         ) as codex:
             codex.turn("ours")
             answer = codex.channel.request(
-                "thread/start", {"cwd": str(stage.home.cwd), "config": dangerous}, deadline=20
+                "thread/start", {"cwd": str(stage.home.cwd), "config": dangerous}, deadline=SECONDS
             )
             theirs = {"threadId": answer["thread"]["id"], "input": [{"type": "text", "text": "x"}]}
-            codex.channel.request("turn/start", theirs, deadline=20)
-            bypassed = stage.model.wait_for(lambda turn: turn.user[-1:] == ("x",), deadline=20)
+            codex.channel.request("turn/start", theirs, deadline=SECONDS)
+            bypassed = stage.model.wait_for(lambda turn: turn.user[-1:] == ("x",), deadline=SECONDS)
         assert BLOCK not in ordinary(stage)[0].system
         assert BLOCK in bypassed.system
 
@@ -204,7 +205,7 @@ def test_the_mode_is_disabled_again_on_resume_and_on_fork(tmp_path: Path, versio
         with open_codex(stage.home, grant_for(stage.home)) as first:
             first.turn("hello")
             enabled = {"threadId": first.native_id, "mode": "enabled"}
-            first.channel.request("thread/memoryMode/set", enabled, deadline=20)
+            first.channel.request("thread/memoryMode/set", enabled, deadline=SECONDS)
         assert stage.home.modes() == {first.native_id: "enabled"}
         again = grant_for(stage.home, instructions=first.confirmed.instructions)
         with open_codex(stage.home, again, resume=resumed(first.native_id)) as second:

@@ -20,6 +20,7 @@ from fixtures.codex import MEMORY_ON, CodexHome, inputs, make_home, native, open
 from fixtures.hosts import running_host
 from fixtures.pinned import CODEX_VERSIONS
 from fixtures.terminal import terminal
+from fixtures.waiting import SECONDS
 from tests.e2e.test_codex_subagent_text import KEY, TABLE, Crew, is_child, told
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ def run(place: Desk, *words: str) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
         check=False,
     )
 
@@ -277,7 +278,7 @@ def test_hooks_run_in_codex_exec_and_without_hooks_stops_them(version: str) -> N
         (place.home.codex / "hooks.json").write_text(json.dumps(hooks))
         with open_codex(place.home, None) as codex:
             where = {"cwds": [str(place.home.cwd)]}
-            listed = codex.channel.request("hooks/list", where, deadline=10)
+            listed = codex.channel.request("hooks/list", where, deadline=SECONDS)
         hook = listed["data"][0]["hooks"][0]
         trusted = f'trusted_hash = "{hook["currentHash"]}"'
         place.home.configure(f'[hooks.state."{hook["key"]}"]\n{trusted}\n')

@@ -17,6 +17,7 @@ from amux.providers.base import Mode
 from amux.providers.errors import BadArguments
 from fixtures.codex import PROTOCOL, grant_for, make_home, native, open_codex, staged
 from fixtures.pinned import CODEX_VERSIONS
+from fixtures.waiting import SECONDS
 from tests.e2e.test_codex_native_memory import system_file
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Place:
         """Run `codex exec` to its end."""
         asked = self.wanted("exec", "--skip-git-repo-check", *words)
         with launch(asked, self.host) as run:
-            ended = run.wait(90)
+            ended = run.wait(SECONDS)
             assert ended is not None
             assert ended.code == 0
         return run
@@ -117,7 +118,7 @@ def place(host: Host, tmp_path: Path, version: str) -> Iterator[Place]:
 
 
 def turn(run: Run, text: str = "PARENT") -> None:
-    take_turn("codex", run.channel, text, native_id=run.report.native_id, deadline=60)
+    take_turn("codex", run.channel, text, native_id=run.report.native_id, deadline=SECONDS)
 
 
 def told(turn: Turn, text: str) -> int:
@@ -164,9 +165,9 @@ def test_every_thread_of_a_supervisor_hands_the_same_text_to_its_sub_agents(
         assert told(place.child(), merged) == 1
         for count, config in enumerate((own, {"features.multi_agent_v2": {"enabled": True}}, None)):
             params = {"cwd": str(place.home.cwd)} | ({} if config is None else {"config": config})
-            answer = run.channel.request("thread/start", params, deadline=30)
+            answer = run.channel.request("thread/start", params, deadline=SECONDS)
             native_id = str(answer["thread"]["id"])
-            take_turn("codex", run.channel, "PARENT", native_id=native_id, deadline=60)
+            take_turn("codex", run.channel, "PARENT", native_id=native_id, deadline=SECONDS)
             assert told(place.child(count + 2), merged) == 1
 
 
@@ -182,11 +183,11 @@ def test_a_thread_in_a_folder_with_a_text_that_the_launch_has_not_is_refused(
     place.home.configure(f'[projects."{there}"]\ntrust_level = "trusted"\n')
     with launch(place.wanted(), place.host) as run:
         with pytest.raises(BadArguments, match=f"{there} sets {KEY}"):
-            run.channel.request("thread/start", {"cwd": str(there)}, deadline=30)
-        run.channel.request("thread/start", {"cwd": str(place.home.cwd)}, deadline=30)
+            run.channel.request("thread/start", {"cwd": str(there)}, deadline=SECONDS)
+        run.channel.request("thread/start", {"cwd": str(place.home.cwd)}, deadline=SECONDS)
         place.home.configure(TABLE)  # it counts for the next thread of a server that runs
         with pytest.raises(BadArguments, match=f"sets {KEY}"):
-            run.channel.request("thread/start", {}, deadline=30)
+            run.channel.request("thread/start", {}, deadline=SECONDS)
 
 
 def test_sub_agents_of_codex_exec_get_their_own_text_and_the_protocol(
@@ -215,7 +216,7 @@ def test_a_resume_sends_sub_agents_the_text_that_the_session_froze(
     settings.write_text(settings.read_text().replace(OWN, "Sub-agents draw."))
     with launch(place.wanted(*words, session=frozen.id), place.host) as again:
         if words:
-            ended = again.wait(90)
+            ended = again.wait(SECONDS)
             assert ended is not None
             assert ended.code == 0
         else:

@@ -25,6 +25,7 @@ from amux.providers.codex.flags import NAMESPACE, TOOL_NAMES
 from amux.providers.errors import BadArguments, RequestRefused
 from fixtures.codex import MEMORY_ON, grant_for, make_home, native, open_codex, say_ok, staged
 from fixtures.pinned import CODEX_VERSIONS
+from fixtures.waiting import SECONDS
 from tests.e2e.test_codex_native_memory import system_file
 
 if TYPE_CHECKING:
@@ -167,7 +168,9 @@ def test_hooks_that_are_active_are_named_without_their_arguments_and_can_be_stop
         path = home.codex / "hooks.json"
         path.write_text(json.dumps({"hooks": {"UserPromptSubmit": entry}}))
         with open_codex(home, grant_for(home)) as codex:
-            listed = codex.channel.request("hooks/list", {"cwds": [str(home.cwd)]}, deadline=10)
+            listed = codex.channel.request(
+                "hooks/list", {"cwds": [str(home.cwd)]}, deadline=SECONDS
+            )
         assert codex.warnings == ()
         hook = listed["data"][0]["hooks"][0]
         home.configure(f'[hooks.state."{hook["key"]}"]\ntrusted_hash = "{hook["currentHash"]}"\n')
@@ -235,20 +238,22 @@ def test_more_threads_of_a_supervisor_are_opened_under_the_launch_s_controls(
         with launch(request, host) as run:
             take_turn("codex", run.channel, "one", native_id=run.report.native_id)
             more = {"cwd": str(home.cwd), "developerInstructions": "other"}
-            answer = run.channel.request("thread/start", more, deadline=20)
+            answer = run.channel.request("thread/start", more, deadline=SECONDS)
             native_id = answer["thread"]["id"]
             take_turn("codex", run.channel, "two", native_id=native_id)
             on = {**more, "config": {"features": {"memories": True}}}
             with pytest.raises(BadArguments, match=r"features\.memories"):
-                run.channel.request("thread/start", on, deadline=20)
+                run.channel.request("thread/start", on, deadline=SECONDS)
             own = {"multi_agent_v2": {"enabled": True, "subagent_developer_instructions": "x"}}
             for params in ({"config": {"features": own}}, {"config": {"features.memories": True}}):
                 for method in ("thread/start", "thread/resume", "thread/fork"):
                     with pytest.raises(BadArguments, match="the thread config sets features"):
-                        run.channel.request(method, {"threadId": native_id, **params}, deadline=20)
+                        run.channel.request(
+                            method, {"threadId": native_id, **params}, deadline=SECONDS
+                        )
             mode = {"threadId": native_id, "mode": "enabled"}
             with pytest.raises(BadArguments):
-                run.channel.request("thread/memoryMode/set", mode, deadline=20)
+                run.channel.request("thread/memoryMode/set", mode, deadline=SECONDS)
         first, second = model.turns
     assert first.system == second.system
     assert "MEMORY.md" in second.system

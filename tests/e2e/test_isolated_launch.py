@@ -26,6 +26,7 @@ from amux.materializer.runs import allocate
 from amux.providers.base import Mode
 from fixtures import accounts
 from fixtures.isolated import SERVICE_SECRET, answer, isolated_host, scripted, start
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -254,7 +255,7 @@ print(json.dumps([amux('show', 'topics/shared.md'), amux('search', {word!r}),
     assert exported[0] != 0
     assert word not in json.dumps([shown, found, exported])
     first.process.close_stdin()
-    assert first.wait(60) is not None
+    assert first.wait(SECONDS) is not None
     first.process.stdout.close()
     assert json.loads(stdout)["revision"] != ABSENT
 
@@ -389,7 +390,7 @@ def test_without_memory_an_account_and_the_services_home_are_kept_apart_just_the
         with pytest.raises(IsolationRefused, match="--private-home"):
             start(host, program, principal="ben", **away)
         private = start(host, program, principal="ben", private_home=place / "home", **away)
-        assert private.wait(60) is not None
+        assert private.wait(SECONDS) is not None
 
 
 def test_a_hostile_tmpdir_of_the_service_is_neither_used_nor_passed_on(
@@ -418,7 +419,7 @@ def test_under_policy_principal_the_services_own_account_has_its_own_memory_only
         start(host, program, principal="ann")
     private = place / "private"
     run = start(host, program, principal="ann", private_home=private)
-    assert run.wait(60) is not None
+    assert run.wait(SECONDS) is not None
     assert run.report.isolation == "private-home (weak)"
     assert run.report.binding == "principal:ann"
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
@@ -627,7 +628,7 @@ def test_all_that_a_command_of_another_user_prints_is_left_for_the_caller(
     assert run.process.stdout is not None
     with run.process.stdout as stdout:
         printed = stdout.read()
-    status = run.wait(60)
+    status = run.wait(SECONDS)
     assert status is not None
     assert status.code == 0
     assert printed.split() == [str(number).encode() for number in range(1, 100001)]

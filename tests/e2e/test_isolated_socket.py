@@ -14,6 +14,7 @@ from amux.launcher.errors import ChannelError
 from amux.launcher.process.spawn import SpawnRequest, spawn
 from amux.materializer import identity, runs
 from fixtures import accounts
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,5 +88,5 @@ def _hear(server: socket.socket, heard: list[bytes]) -> None:
     while b"end" not in heard:
         connection, _ = server.accept()
         with connection:
-            connection.settimeout(5)
+            connection.settimeout(SECONDS)
             heard.append(connection.recv(4096))

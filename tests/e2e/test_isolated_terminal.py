@@ -20,6 +20,7 @@ import pytest
 
 from fixtures import accounts
 from fixtures.isolated import isolated_host, scripted
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,6 @@ pytestmark = pytest.mark.root
 PYTHON = "/usr/bin/python3"
 AMUX = (sys.executable, "-m", "amux.launcher.command")
 TREE = Path(__file__).parents[2]
-DEADLINE = 60
 
 
 @pytest.fixture(scope="module", name="host")
@@ -98,7 +98,7 @@ print('REPORT', json.dumps([line for line in seen if 'opened' in line or 'reopen
         "/bin/sh",
         env={**environment(host), "PS1": "outer$ "},
         cwd=str(TREE),
-        timeout=DEADLINE,
+        timeout=SECONDS,
         encoding="utf-8",
         dimensions=(40, 200),
     )
@@ -159,7 +159,7 @@ print(os.system('amux memory search anything') >> 8)
                 text=True,
                 env=variables,
                 cwd=TREE,
-                timeout=DEADLINE,
+                timeout=SECONDS,
                 check=False,
             )
 
@@ -193,7 +193,7 @@ def test_roots_default_place_for_runs_can_be_reached_whatever_the_umask(
             text=True,
             env=variables,
             cwd=TREE,
-            timeout=DEADLINE,
+            timeout=SECONDS,
             check=False,
             umask=0o077,
         )
@@ -222,7 +222,7 @@ sys.stderr.write('heard\\n'); sys.stdout.write(data.upper()); sys.exit(7)
         text=True,
         env=environment(host),
         cwd=TREE,
-        timeout=DEADLINE,
+        timeout=SECONDS,
         check=False,
     )
     assert (done.returncode, done.stdout) == (7, "SOME WORDS\n"), done.stderr
@@ -271,7 +271,7 @@ with socket.socket(socket.AF_UNIX) as one:
             capture_output=True,
             env=environment(host),
             cwd=TREE,
-            timeout=DEADLINE,
+            timeout=SECONDS,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -311,7 +311,7 @@ print(json.dumps({
             "PI_CODING_AGENT_DIR": "/root/.pi", "CHOSEN": "yes", "AWS_SECRET_ACCESS_KEY": "no",
         },
         cwd=TREE,
-        timeout=DEADLINE,
+        timeout=SECONDS,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -339,7 +339,7 @@ def test_any_command_can_be_launched_as_another_user(host: Host, alice: Account)
         text=True,
         env=environment(host),
         cwd=TREE,
-        timeout=DEADLINE,
+        timeout=SECONDS,
         check=False,
     )
     assert (done.returncode, done.stdout) == (9, f"{alice.uid}\n{alice.home}\n"), done.stderr
@@ -361,7 +361,7 @@ def test_without_the_capabilities_a_launch_is_refused_before_anything_is_made(
         text=True,
         env=environment(host),
         cwd=TREE,
-        timeout=DEADLINE,
+        timeout=SECONDS,
         check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (125, "")
@@ -393,7 +393,7 @@ def test_what_cannot_be_done_is_said_in_one_line_without_a_traceback(
         text=True,
         env=environment(host),
         cwd=TREE,
-        timeout=DEADLINE,
+        timeout=SECONDS,
         check=False,
     )
     assert (done.returncode, done.stdout) == (125, "")
@@ -427,7 +427,7 @@ import time; time.sleep(1000)
     process.kill()
     process.communicate()
     for descriptor in watched:
-        assert select.select([descriptor], [], [], DEADLINE)[0], "a process of the run lives on"
+        assert select.select([descriptor], [], [], SECONDS)[0], "a process of the run lives on"
         os.close(descriptor)
     again = subprocess.run(
         command(alice, scripted(place, PYTHON, "print('ran')")),
@@ -435,7 +435,7 @@ import time; time.sleep(1000)
         text=True,
         env=environment(host),
         cwd=TREE,
-        timeout=DEADLINE,
+        timeout=SECONDS,
         check=False,
     )
     assert (again.returncode, again.stdout) == (0, "ran\n"), again.stderr

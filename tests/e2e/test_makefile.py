@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.waiting import SECONDS
+
 MAKE = shutil.which("make") or "make"
 
 
@@ -23,7 +25,7 @@ def setup(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         env={"PATH": str(folder)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
         check=False,
     )
 

@@ -10,7 +10,8 @@ import pytest
 
 from amux.launcher.probe.stage import STAGES
 from fixtures.pinned import CLAUDE_VERSIONS, CODEX_VERSIONS, PI_VERSIONS
-from fixtures.stages import AMUX, SECONDS, staged
+from fixtures.stages import AMUX, staged
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,6 +20,7 @@ from amux.launcher.session.store import SessionStore
 from fixtures import accounts
 from fixtures.isolated import reachable_agent
 from fixtures.pinned import pinned
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +68,7 @@ def test_the_commands_of_the_readme_do_what_it_says(stage: dict[str, str], tmp_p
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=SECONDS,
             check=False,
         )
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
@@ -91,7 +92,7 @@ def test_the_python_example_of_the_readme_talks_to_claude(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -130,7 +131,7 @@ def test_the_commands_for_other_people_give_alice_an_agent_and_a_memory_of_her_o
                     stdin=subprocess.DEVNULL,
                     capture_output=True,
                     text=True,
-                    timeout=120,
+                    timeout=SECONDS,
                     check=False,
                 )
                 assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"

@@ -12,6 +12,7 @@ import pytest
 from amux.launcher.memory.protocol import render
 from fixtures.hosts import running_host
 from fixtures.stages import AMUX, occurrences, staged
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +43,7 @@ def shell(stage: Stage, agent: str, words: str) -> Turn:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return stage.model.turns[-1]

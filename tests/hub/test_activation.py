@@ -20,13 +20,13 @@ from amux.hub.local import answers, ensure_running, hub_status, stop_hub
 from amux.hub.unixsocket import is_listened_at
 from fixtures.activating import BECOME, listen, managed, start_handed
 from fixtures.hubs import SERVER, HubHome
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from amux.hub.holder import Holder
 
-SECONDS: Final = 60.0
 CALLERS: Final = 8
 TAKE: Final = """
 import os

@@ -19,6 +19,7 @@ from amux.hub.config import Settings, load, set_setting, show
 from amux.hub.errors import ConfigRefused
 from amux.hub.logs import JsonLines
 from amux.launcher.cli import command
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from fixtures.hubs import HubHome
 
-SECONDS: Final = 60.0
 TEXT: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 

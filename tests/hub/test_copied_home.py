@@ -22,12 +22,12 @@ from amux.hub.local import ensure_running, stop_hub
 from amux.hub.residence import HOME_HEADER, IDENTITY_FILE, residence, settle
 from amux.hub.values import GetRequest, UpsertRequest
 from fixtures.hubs import HubHome, new_home
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 AMUX: Final = str(Path(sys.executable).with_name("amux"))
-SECONDS: Final = 60.0
 COPIES: Final = {
     "attributes kept": ("cp", "-a"),
     "hard links": ("cp", "-al"),

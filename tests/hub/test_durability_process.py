@@ -18,6 +18,7 @@ from amux.hub.values import ABSENT
 from fixtures.hatchery import Hatchery, hatchery
 from fixtures.hubs import HubHome, Reply, new_home
 from fixtures.tracing import Call, calls, traced
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -222,7 +223,7 @@ def test_a_kill_at_any_system_call_leaves_a_whole_document_and_a_right_quota(
         with traced(hub.pid, hub.trace, "-e", f"trace={name}", "-e", inject) as tracer:
             with pytest.raises((http.client.HTTPException, OSError)):
                 change.make(hub)
-            tracer.wait(20)
+            tracer.wait(SECONDS)
         hub.restart()
         text = hub.text(change.path)
         assert text in {change.before, change.after}, (name, number)
@@ -252,7 +253,7 @@ def test_what_is_about_to_be_acknowledged_is_there_after_a_kill(hub: Traced, sen
     with traced(hub.pid, hub.trace, "-e", "trace=sendto", "-e", inject) as tracer:
         with pytest.raises((http.client.HTTPException, OSError)):
             hub.upsert("x.md", NEW)
-        tracer.wait(20)
+        tracer.wait(SECONDS)
     hub.restart()
     assert hub.text("x.md") == NEW
     assert hub.upsert("x.md", NEW).fields["unchanged"] is True

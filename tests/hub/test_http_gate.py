@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,12 +15,11 @@ from amux.hub.connection import Connection
 from amux.hub.errors import LimitExceeded, Unavailable
 from amux.hub.unixsocket import connect
 from amux.hub.values import UpsertRequest
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from amux.hub.connection import Role
     from fixtures.hubs import HubHome
-
-SECONDS: Final = 60.0
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from amux.hub.server.incoming import (
 )
 from amux.hub.server.peers import KNOWN_REST, UNKNOWN_REST, Peer
 from amux.hub.unixsocket import connect
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,7 +185,7 @@ def test_a_caller_that_sends_all_and_then_only_listens_is_answered(shared_hub: H
     token = shared_hub.token("user").encode()
     body = b'{"path":"MEMORY.md"}'
     head = FIRST + b"Authorization: Bearer " + token + b"\r\nContent-Length: 20\r\n\r\n"
-    with connect(shared_hub.private, seconds=60) as channel:
+    with connect(shared_hub.private, seconds=SECONDS) as channel:
         channel.sendall(head + body)
         channel.shutdown(socket.SHUT_WR)
         answer = b""
@@ -199,7 +200,7 @@ def test_a_body_with_both_framings_is_refused_and_what_follows_is_no_request(
     second = b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
     token = shared_hub.token("user").encode()
     head = FIRST + b"Authorization: Bearer " + token + b"\r\nContent-Length: 4\r\n"
-    with connect(shared_hub.private, seconds=60) as channel:
+    with connect(shared_hub.private, seconds=SECONDS) as channel:
         channel.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + second)
         answer = b""
         while part := channel.recv(65536):

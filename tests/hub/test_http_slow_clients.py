@@ -29,6 +29,7 @@ from amux.hub.server.turns import PER_CREDENTIAL, PER_SCOPE, Shares, Workers
 from amux.hub.unixsocket import connect
 from amux.hub.values import Scope
 from fixtures.hubs import HubHome, new_home, running
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from starlette.types import Scope as Call
 
 
-SECONDS: Final = 60.0
 IDLE: Final = 1000
 HEAD: Final = b"POST /v1/memory/upsert HTTP/1.1\r\nHost: localhost\r\n"
 

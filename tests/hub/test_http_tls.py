@@ -34,6 +34,7 @@ from amux.launcher.request import LaunchRequest
 from amux.launcher.target import AgentCommand, ResolvedTarget
 from amux.providers.generic import GenericProvider
 from fixtures.hubs import HubHome, new_home
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
-SECONDS: Final = 60.0
 # Two Runtimes, each in a network namespace of its own, and the Hub's in a third.
 HUB_ADDRESS: Final = "10.79.0.1"
 REMOTE_RUNTIME: Final = """

@@ -22,9 +22,9 @@ from amux.hub.holder import LOCK_FILE, process_start, read_holder
 from amux.hub.local import ensure_running, hub_status, stop_hub
 from amux.hub.values import GetRequest, UpsertRequest
 from fixtures.hubs import SERVER, HubHome, new_home
+from fixtures.waiting import SECONDS
 
 AT_ONCE: Final = 20
-SECONDS: Final = 60.0
 STARTER: Final = """
 import os, sys
 from amux.hub.home import open_home

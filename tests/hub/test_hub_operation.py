@@ -22,6 +22,7 @@ from amux.hub.store import MemoryStore
 from amux.hub.unixsocket import connect
 from amux.hub.values import GetRequest, Scope, SearchRequest, UpsertRequest
 from fixtures.hubs import HubHome, new_home
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from amux.hub.documents import Document
 
 AMUX: Final = str(Path(sys.executable).with_name("amux"))
-SECONDS: Final = 60.0
 PRIVATE_MOUNTS: Final = ("unshare", "--mount", "--propagation", "private")
 
 

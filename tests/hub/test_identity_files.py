@@ -8,7 +8,7 @@ import os
 import stat
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -26,11 +26,10 @@ from amux.hub.identity import (
     open_identity,
 )
 from amux.hub.identity import token as tokens
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-SECONDS: Final = 60.0
 
 
 class Clock:

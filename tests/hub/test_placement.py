@@ -17,13 +17,13 @@ from amux.hub import cgroup, local, placement
 from amux.hub.holder import read_holder
 from amux.hub.local import ensure_running, stop_hub
 from amux.hub.placement import SENTENCES, Placed, find_manager
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fixtures.hubs import HubHome
 
-SECONDS: Final = 60.0
 LAUNCH: Final = """
 import os, sys
 from amux.launcher.host import this_host

@@ -15,6 +15,7 @@ from amux.hub.filesystem import FileSystem
 from amux.hub.limits import Limits
 from amux.hub.values import ABSENT, Scope
 from fixtures.memory import Memory, open_memory
+from fixtures.waiting import SECONDS
 from fixtures.writers import FLIP
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def run(hub: HubHome, folder: Path, task: str, count: int) -> list[str]:
         check=True,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=SECONDS,
     )
     assert done.stderr == ""
     return done.stdout.split("\n")[:-1]
@@ -120,7 +121,7 @@ def test_a_write_that_waits_for_the_disk_holds_up_neither_reads_nor_another_scop
         def write(self, file: int, data: bytes) -> int:
             if data == b"slow":
                 held.set()
-                assert release.wait(20)
+                assert release.wait(SECONDS)
             return super().write(file, data)
 
     memory = open_memory(tmp_path, files=Slow())
@@ -128,13 +129,13 @@ def test_a_write_that_waits_for_the_disk_holds_up_neither_reads_nor_another_scop
     first = memory.put("x.md", "first")
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(memory.put, "x.md", "slow", first.revision)
-        assert held.wait(20)
+        assert held.wait(SECONDS)
         assert memory.show("x.md").text == "first"
         assert memory.found("first") == ["x.md"]
         assert memory.find("first").skipped_files == 0
         other.put("x.md", "other")
         release.set()
-        slow.result(20)
+        slow.result(SECONDS)
     assert memory.show("x.md").text == "slow"
 
 

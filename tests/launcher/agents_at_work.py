@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from amux.launcher.process.run_processes import ProcessKey, alive, start_time
 from amux.launcher.process.spawn import SpawnRequest, Stdio
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 SCRIPT: Final = str(Path(__file__).parents[2] / "fixtures" / "scripted_agent.py")
 COMMAND: Final = (sys.executable, "-I", "-S", SCRIPT)
-DEADLINE: Final = 20.0
+DEADLINE: Final = SECONDS
 
 
 def scripted(

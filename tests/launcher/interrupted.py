@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     from amux.launcher.host import Host
 
-HANG_SECONDS: Final = 60
-"""Nothing here takes a tenth of it; a hang is told with the place of every thread."""
 ROOT: Final = Path(__file__).parents[2]
 ROOMS: Final = f"{ROOT / 'amux'}/"
 LOCKED: Final = ("threading.py", "queue.py", "subprocess.py", "contextlib.py")
@@ -101,7 +99,8 @@ class Points:
 def main() -> int:
     """Work, interrupted once; return 0 where all ended and nothing is left."""
     folder, what, wanted = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+    # A hang is told with the place of every thread.
+    faulthandler.dump_traceback_later(DEADLINE, exit=True)
     if what in HANDLERS:
         return close_in_handler(folder, HANDLERS[what], wanted)
     return interrupt_launch(folder, signal.Signals[f"SIG{what}"], wanted)

@@ -20,6 +20,7 @@ from amux.launcher.probe.turns import Say
 from amux.launcher.request import LaunchRequest
 from amux.launcher.supervisor import Session, Supervisor
 from fixtures.scripted_provider import install_scripted_agent, scripted_registry
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from amux.launcher.host import Host
@@ -57,7 +58,7 @@ def test_the_pages_test_accepts_a_protocol_that_arrives_once(
                 json.dumps(body).encode(),
                 {"Content-Type": "application/json"},
             )
-            with urlopen(asked, timeout=20) as answer:  # noqa: S310  # same
+            with urlopen(asked, timeout=SECONDS) as answer:  # noqa: S310  # same
                 answer.read()
 
         if accepted:

@@ -22,6 +22,7 @@ from amux.launcher.steps.app_server import Server, start_server
 from amux.providers.base import Confirmed, LaunchPlan
 from amux.providers.errors import BadArguments, NotConfirmed, RequestRefused
 from amux.providers.generic import GenericProvider
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from amux.providers.base import JsonObject
 
 PROGRAM = Path(__file__).with_name("socket_server.py")
-SECONDS = 20.0
 
 
 @pytest.fixture(name="folder")

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from amux.launcher.cli import command
 from amux.launcher.session.store import SessionRecord, SessionStore
 from fixtures.hosts import make_host
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from amux.launcher.host import Host
@@ -32,7 +33,7 @@ def amux(
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
         check=False,
         cwd=host.home.parent,
     )
@@ -130,7 +131,7 @@ def test_terminating_amux_ends_the_agent_and_its_children(off_host: Host, tmp_pa
         process.terminate()
         # The end of file says that nobody holds the pipe any more: shell and child are gone.
         assert process.stdout.read() == b""
-        process.wait(30)
+        process.wait(SECONDS)
         os.close(sleeper)
     assert process.returncode == 128 + signal.SIGTERM
 
@@ -217,14 +218,14 @@ def test_amux_inside_an_agent_says_so_rather_than_make_another_home(off_host: Ho
     """Its own home is not told to the agent, so the default one would be made beside it."""
     command = (AMUX, "launch", "generic", "--", AMUX, "sessions", "list")
     done = subprocess.run(
-        command, env=off_host.environ, capture_output=True, text=True, timeout=60, check=False
+        command, env=off_host.environ, capture_output=True, text=True, timeout=SECONDS, check=False
     )
     assert done.returncode == 1
     assert "this is inside an agent that amux launched" in done.stderr
     assert not (Path(off_host.environ["HOME"]) / ".amux").exists()
     named = (*command[:4], "env", f"AMUX_HOME={off_host.home}", *command[4:])
     done = subprocess.run(
-        named, env=off_host.environ, capture_output=True, text=True, timeout=60, check=False
+        named, env=off_host.environ, capture_output=True, text=True, timeout=SECONDS, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "running" in done.stdout

@@ -12,6 +12,7 @@ from amux.launcher.channel.jsonlines import JsonLinesChannel
 from amux.launcher.process.ending import begin_end, end
 from amux.launcher.process.spawn import SpawnRequest, spawn
 from amux.providers.ending import Ending
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +64,7 @@ def started(folder: Path, program: str) -> AgentProcess:
             marker=os.urandom(16).hex(),
         )
     )
-    assert JsonLinesChannel(process).receive(deadline=60) == {"spent": True}
+    assert JsonLinesChannel(process).receive(deadline=SECONDS) == {"spent": True}
     return process
 
 
@@ -105,5 +106,5 @@ def test_a_run_that_is_given_up_is_stopped_once_its_agent_let_go(tmp_path: Path)
     process = started(tmp_path, ON_DEMAND)
     begin_end(process, Ending(locks=(str(tmp_path / "agent.lock"),)))
     process.write(memoryview(b"go on\n"))  # its stdin is still open
-    assert process.wait(60) is not None
+    assert process.wait(SECONDS) is not None
     assert (tmp_path / "token").read_text() == "new"

@@ -20,6 +20,7 @@ from amux.providers.errors import NotConfirmed, ProviderFailed
 from amux.providers.generic import GenericProvider
 from amux.providers.registry import Registry
 from fixtures.scripted_provider import ScriptedProvider, install_scripted_agent
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from amux.launcher.host import Host
     from amux.providers.base import AgentRequest, Confirmed, Facts, Grant, JsonObject
 
-SECONDS = 20
 T = TypeVar("T")
 
 

@@ -18,6 +18,7 @@ from amux.launcher.session.events import EventKind
 from amux.launcher.session.store import SessionStore, State
 from amux.launcher.supervisor import Supervisor
 from fixtures.hosts import make_host
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +80,7 @@ def test_a_launch_without_room_is_one_typed_error_and_leaves_nothing(
         assert (event.kind, event.code) == (EventKind.FAILED, "host_failed")
         assert str(raised.value) == event.message
         disk.free()
-        assert supervisor.launch(request(small, "true")).wait(20) is not None
+        assert supervisor.launch(request(small, "true")).wait(SECONDS) is not None
 
 
 def test_the_command_says_it_in_one_line(disk: SmallDisk, small: Host) -> None:

@@ -17,6 +17,7 @@ from fixtures.accounts import account, reachable_folder
 from fixtures.isolated import isolated_host, scripted
 from fixtures.scripted_provider import install_scripted_agent, scripted_registry
 from fixtures.stages import AMUX
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +107,7 @@ def test_the_command_provides_and_replaces_in_an_accounts_home() -> None:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=60,
+                timeout=SECONDS,
             )
             assert done.returncode == 0, done.stderr
             return file.read_text(), "is kept" in done.stderr

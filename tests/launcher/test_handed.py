@@ -20,6 +20,7 @@ from fixtures.isolated import isolated_host, scripted
 from fixtures.requests import grant, planned, request
 from fixtures.scripted_provider import install_scripted_agent, scripted_registry
 from fixtures.stages import AMUX
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,7 +96,7 @@ def test_the_command_looks_as_the_target_at_its_folder_and_at_ca_files() -> None
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=60,
+                timeout=SECONDS,
             )
 
         done = launched(target.home / "link")
@@ -136,7 +137,7 @@ def test_a_folder_and_arguments_without_utf_8_pass_through_where_the_agent_takes
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=SECONDS,
     )
     assert (done.returncode, done.stdout) == (0, folder + b"\n\xff\xfe"), done.stderr
 
@@ -164,7 +165,7 @@ def test_a_host_without_proc_and_a_home_that_is_read_only_are_told_in_one_line(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=SECONDS,
     )
     assert done.returncode == 125
     assert done.stderr.count("\n") == 1, done.stderr

@@ -17,6 +17,7 @@ from amux.launcher.launch import launch
 from amux.launcher.request import LaunchRequest
 from fixtures.hosts import make_host
 from fixtures.scripted_provider import install_scripted_agent, scripted_registry
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +44,7 @@ def _amux(
         input=text,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=SECONDS,
     )
 
 

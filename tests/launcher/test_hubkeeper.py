@@ -34,6 +34,7 @@ from amux.launcher.memory.hub import ENDS_WITH_US
 from amux.launcher.memory.hub_keeper import HubKeeper
 from amux.launcher.session.store import SessionStore
 from fixtures.hubs import SERVER, HubHome, new_home
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from amux.hub.holder import Holder
     from amux.launcher.request import LaunchRequest
 
-SECONDS: Final = 60.0
 LOOKS: Final = 5
 SUPERVISORS: Final = 6
 SUPERVISOR: Final = """

@@ -40,6 +40,7 @@ from fixtures.scripted_provider import (
     ScriptedProvider,
     scripted_registry,
 )
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +94,7 @@ def test_when_a_run_ends_its_credential_folder_and_record_are_settled(
         with HubClient.from_file(saved, binding="global") as hub:
             hub.get(GetRequest(path="MEMORY.md"))
         run.channel.send({"exit": 7})
-        status = run.wait(20)
+        status = run.wait(SECONDS)
     assert status is not None
     assert status.code == 7
     assert list(scripted.runs.iterdir()) == []
@@ -349,7 +350,7 @@ def test_an_agent_killed_by_a_signal_is_recorded_with_that_signal(
 ) -> None:
     with launch(ask(), scripted) as run:
         run.process.signal(signal.SIGKILL)
-        status = run.wait(20)
+        status = run.wait(SECONDS)
     assert status is not None
     assert status.signal == signal.SIGKILL
     assert SessionStore(scripted.home).load(run.report.session).exit_signal == signal.SIGKILL
@@ -452,7 +453,7 @@ def test_a_session_whose_agent_gave_no_id_says_that_and_not_that_it_never_began(
 ) -> None:
     request = ask(provider="generic", executable=None, arguments=("/bin/true",))
     with launch(request, scripted) as run:
-        run.wait(20)
+        run.wait(SECONDS)
     with pytest.raises(BadRequest, match="ran, but generic in stream mode gave amux no id"):
         launch(replace(request, provider="", session=run.report.session), scripted)
 

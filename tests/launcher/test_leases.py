@@ -22,6 +22,7 @@ from amux.launcher.request import LaunchRequest
 from amux.launcher.session.store import SessionStore
 from fixtures.hosts import user_client
 from fixtures.scripted_provider import install_scripted_agent, scripted_registry
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from amux.launcher.session.notice import Notice
 
 
-SECONDS: Final = 20.0
 DAY: Final = 86_400.0
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amux.launcher.memory.protocol import MAX_BYTES, VERSION, Tools, load, render
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,7 +129,7 @@ def test_two_launches_on_other_days_homes_runs_and_scopes_get_the_same_bytes(
                 cwd=home,
                 check=True,
                 capture_output=True,
-                timeout=60,
+                timeout=SECONDS,
             ).stdout
         )
     assert seen == {render(tools).text.encode()}

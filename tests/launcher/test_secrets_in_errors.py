@@ -14,6 +14,7 @@ from amux.hub.errors import HomeRefused, HubError
 from amux.hub.secret import redact, sole_credential
 from amux.hub.transport import UnixTransport
 from fixtures.hubs import new_home
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from fixtures.hubs import HubHome
@@ -35,7 +36,7 @@ def _amux(home: HubHome, *arguments: str, text: bytes = b"") -> subprocess.Compl
         input=text,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=SECONDS,
     )
 
 

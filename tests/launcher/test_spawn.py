@@ -27,6 +27,7 @@ from amux.launcher.process.spawn import (
 )
 from amux.materializer.values import Identity
 from fixtures.accounts import STRANGER
+from fixtures.waiting import SECONDS
 from tests.launcher.agents_at_work import (
     COMMAND,
     DEADLINE,
@@ -214,8 +215,8 @@ def test_asking_again_never_puts_the_end_off(started: list[AgentProcess]) -> Non
     process.stdout.read(6)
     process.begin_stop(close=0, term=0.3)
     for _ in range(3):
-        process.begin_stop(close=60, term=60)
-    assert process.wait(5) == ExitStatus(signal=signal.SIGKILL)
+        process.begin_stop(close=3600, term=3600)
+    assert process.wait(SECONDS) == ExitStatus(signal=signal.SIGKILL)
 
 
 def test_the_end_is_told_once_also_to_who_asks_late(started: list[AgentProcess]) -> None:

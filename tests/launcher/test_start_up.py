@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fixtures.waiting import SECONDS
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -38,7 +40,7 @@ SELDOM = (
 def imported(statement: str) -> set[str]:
     script = f"import sys; {statement}; print(*sys.modules)"
     done = subprocess.run(
-        (sys.executable, "-c", script), capture_output=True, text=True, check=True, timeout=60
+        (sys.executable, "-c", script), capture_output=True, text=True, check=True, timeout=SECONDS
     )
     return set(done.stdout.split())
 
@@ -64,7 +66,7 @@ def interrupted(script: str, home: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=SECONDS,
     )
 
 

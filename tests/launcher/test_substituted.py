@@ -17,6 +17,7 @@ from amux.launcher.steps import descriptor_arguments as substitutions
 from amux.launcher.steps.descriptor_arguments import substituted
 from amux.providers.base import Mode
 from fixtures.stages import AMUX
+from fixtures.waiting import SECONDS
 from tests.launcher.agents_at_work import DEADLINE
 
 if TYPE_CHECKING:
@@ -113,6 +114,6 @@ def test_the_command_takes_a_shells_substitution(host: Host, tmp_path: Path) -> 
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=SECONDS,
     )
     assert (done.returncode, done.stdout) == (0, "onetwo"), done.stderr

@@ -41,6 +41,7 @@ from fixtures.scripted_provider import (
     install_scripted_agent,
     scripted_registry,
 )
+from fixtures.waiting import SECONDS
 from tests.launcher.agents_at_work import (
     COMMAND,
     DEADLINE,
@@ -336,7 +337,7 @@ def test_two_hundred_sessions_at_once_from_many_threads(
             LaunchRequest(provider="generic", arguments=("/bin/cat",), environment=environ)
         )
         session.send_line(f"this is {number}")
-        assert session.receive_line(deadline=60) == f"this is {number}"
+        assert session.receive_line(deadline=SECONDS) == f"this is {number}"
         return session
 
     with ThreadPoolExecutor(max_workers=16) as pool:
@@ -512,7 +513,7 @@ def test_the_documented_example_runs(example: str, environ: dict[str, str]) -> N
         env=environ,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
         check=False,
         cwd=Path(__file__).parents[2],
     )

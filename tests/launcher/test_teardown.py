@@ -86,7 +86,7 @@ def test_processes_that_go_on_forking_end_with_the_run(started: list[AgentProces
     started.append(process := spawn(bomb(uid)))
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
-    assert process.wait(DEADLINE * 3) == ExitStatus(code=0)
+    assert process.wait(DEADLINE) == ExitStatus(code=0)
     assert living(uid) == []
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from amux.launcher.foreground import Foreground
 from amux.launcher.process.spawn import SpawnRequest, Stdio, spawn
-
-DEADLINE = 60
+from fixtures.waiting import SECONDS
 
 
 @pytest.mark.parametrize("stdio", [Stdio.INHERIT, Stdio.PIPES, Stdio.PTY])
@@ -21,10 +20,10 @@ def test_a_signal_that_another_thread_took_ends_the_agent_too(stdio: Stdio) -> N
     too_late: list[str] = []
 
     def take_it() -> None:
-        begun.wait(DEADLINE)
+        begun.wait(SECONDS)
         # The kernel chose this thread; the main thread's system call is not interrupted by it.
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
-        if not ended.wait(DEADLINE):
+        if not ended.wait(SECONDS):
             too_late.append("the agent was still running")
             process.begin_stop()
 

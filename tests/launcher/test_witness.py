@@ -19,6 +19,7 @@ from amux.launcher.evidence.mcp_reports import (
 )
 from amux.materializer import runs
 from amux.materializer.values import PlannedFile
+from fixtures.waiting import SECONDS
 from tests.materializer.test_witness import send
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 CLIENT = {"name": "claude-code", "version": "2.1.332"}
 LISTED = {"schema": 1, "event": "tools/list", "client": CLIENT, "tools": ["a", "b"]}
-SECONDS = 30.0
 
 
 @pytest.fixture(name="paths")

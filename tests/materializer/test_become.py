@@ -13,6 +13,7 @@ import pytest
 
 from amux.materializer import become as module
 from fixtures.accounts import STRANGER
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ def child(code: str, target: Identity, **options: Any) -> subprocess.CompletedPr
         (sys.executable, "-I", "-S", "-c", PRELUDE + setup + code),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
         check=False,
         **options,
     )

@@ -15,6 +15,7 @@ import pytest
 from amux.materializer import runs
 from amux.materializer.values import PlannedFile
 from fixtures import accounts
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -273,7 +274,7 @@ def test_files_that_a_target_holds_open_give_it_no_way_back_into_a_removed_run(
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         assert runs.remove(paths)
-        output, _ = process.communicate("\n", timeout=20)
+        output, _ = process.communicate("\n", timeout=SECONDS)
     assert output == "refused\nrefused\n"
     assert list(root.iterdir()) == []
 

@@ -16,6 +16,7 @@ import pytest
 
 from amux.materializer import interpreter, onefile, trial
 from amux.materializer.errors import InterpreterNotFound, RootUnsafe
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from amux.materializer.values import Identity
@@ -193,5 +194,5 @@ def test_what_a_command_leaves_behind_is_ended_and_does_not_hold_up_the_answer(
     mark.unlink()
     with contextlib.suppress(ProcessLookupError):
         left = os.pidfd_open(pid)
-        assert select.select([left], [], [], 10)[0], "it lives on"
+        assert select.select([left], [], [], SECONDS)[0], "it lives on"
         os.close(left)

@@ -11,6 +11,7 @@ import pytest
 
 from amux.materializer.onefile import build
 from fixtures.accounts import STRANGER
+from fixtures.waiting import SECONDS
 
 SYSTEM = "/usr/bin/python3"
 AGENTSIDE = Path(__file__).parents[2] / "materializer" / "agentside"
@@ -36,7 +37,7 @@ sys.stdout.buffer.write(build())
             env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(AGENTSIDE.parents[1]), "LC_ALL": "C"},
             check=True,
             capture_output=True,
-            timeout=60,
+            timeout=SECONDS,
         ).stdout
         assert other == build()
 
@@ -87,7 +88,7 @@ def test_the_file_runs_alone_from_any_folder(file: Path, tmp_path: Path) -> None
             env={},
             check=True,
             capture_output=True,
-            timeout=60,
+            timeout=SECONDS,
         )
         assert b"search QUERY" in shown.stdout
         assert shown.stderr == b""
@@ -116,7 +117,7 @@ def test_the_file_opens_nothing_for_writing_and_makes_nothing(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=SECONDS,
     )
     assert done.returncode in {0, 5}
     assert b"WROTE" not in done.stderr
@@ -140,7 +141,7 @@ def test_the_file_runs_as_a_user_who_may_write_nowhere(file: Path) -> None:
                 extra_groups=[],
                 capture_output=True,
                 check=False,
-                timeout=60,
+                timeout=SECONDS,
             )
             assert done.returncode == status
             assert b"Traceback" not in done.stderr

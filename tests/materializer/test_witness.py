@@ -16,6 +16,7 @@ from amux.materializer import runs, trial, witness
 from amux.materializer.agentside.transport import UnixAddress
 from amux.materializer.errors import NotPlaced
 from amux.materializer.values import PlannedFile
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +108,7 @@ def test_a_socket_that_is_shut_gives_what_was_sent_before_and_wakes_who_waits(
         thread = threading.Thread(target=hear)
         heard.shutdown(socket.SHUT_RD)
         thread.start()
-        thread.join(30)
+        thread.join(SECONDS)
     assert got == [(os.getuid(), b"last words"), None]
     runs.remove(paths)
 
