@@ -41,13 +41,13 @@ class McpSession:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> int:
+    def close(self, within: float = SECONDS) -> int:
         """End the input and return the exit status."""
         assert self.process.stdin is not None
         if not self.process.stdin.closed:
             self.process.stdin.close()
         try:
-            status = self.process.wait(SECONDS)
+            status = self.process.wait(within)
         except BaseException:
             self.process.kill()
             raise

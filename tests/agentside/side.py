@@ -30,6 +30,7 @@ class Side:
         *arguments: str | bytes,
         stdin: bytes = b"text\n",
         env: Mapping[str, str] | None = None,
+        within: float = SECONDS,
     ) -> subprocess.CompletedProcess[bytes]:
         """Run one command to its end."""
         return subprocess.run(
@@ -39,7 +40,7 @@ class Side:
             cwd=self.cwd,
             capture_output=True,
             check=False,
-            timeout=SECONDS,
+            timeout=within,
         )
 
     def memory(
@@ -47,9 +48,10 @@ class Side:
         *arguments: str | bytes,
         stdin: bytes = b"text\n",
         env: Mapping[str, str] | None = None,
+        within: float = SECONDS,
     ) -> subprocess.CompletedProcess[bytes]:
         """Run one memory command to its end."""
-        return self.run("memory", *arguments, stdin=stdin, env=env)
+        return self.run("memory", *arguments, stdin=stdin, env=env, within=within)
 
     def spawn_mcp(self, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start the MCP server."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,10 +106,12 @@ def test_a_server_of_the_user_that_hangs_delays_neither_the_launch_nor_the_tools
     tmp_path: Path, version: str
 ) -> None:
     with staged(tmp_path, version) as stage:
-        stage.home.configure('[mcp_servers.hangs]\ncommand = "/bin/sleep"\nargs = ["100"]\n')
-        begun = time.monotonic()
+        # Whoever waits for it waits for longer than a test may run.
+        stage.home.configure(
+            '[mcp_servers.hangs]\ncommand = "/bin/sleep"\nargs = ["100000"]\n'
+            "startup_timeout_sec = 3600\n"
+        )
         with open_codex(stage.home, granted(stage.home)) as codex:
-            assert time.monotonic() - begun < 15  # Codex gives a server 30 s to start
             seen = {one.control: one.observed for one in codex.confirmed.evidence}
             ready = version == "0.153.4"
             assert seen["memory tools"] == ("server ready" if ready else ", ".join(TOOL_NAMES))

@@ -268,14 +268,14 @@ with socket.socket(socket.AF_UNIX) as one:
         done = subprocess.run(
             command(alice, scripted(place, PYTHON, body)),
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.DEVNULL,  # without an end, were it kept
+            stderr=subprocess.PIPE,
             env=environment(host),
             cwd=TREE,
             timeout=SECONDS,
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        assert len(done.stdout) < 64 * 1024 * 1024
         assert outside.stdout.readline() == "Broken pipe\n"
     assert list(host.runs.iterdir()) == []
 

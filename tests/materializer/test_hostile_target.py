@@ -31,6 +31,7 @@ FILES = (
     PlannedFile(name="connection.json", content=b"{}"),
 )
 RACES = 60
+FEWEST = 12
 RACE_DEADLINE = 20.0
 
 
@@ -310,7 +311,7 @@ def test_a_target_that_swaps_folders_for_links_while_the_run_is_removed_hits_onl
     with _as(target, target_python, code) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        while done < RACES and time.monotonic() < until:
+        while done < FEWEST or (done < RACES and time.monotonic() < until):
             paths = runs.allocate(root)
             runs.apply(paths, FILES, target)
             process.stdin.write(f"{paths.work}\n")
@@ -318,7 +319,6 @@ def test_a_target_that_swaps_folders_for_links_while_the_run_is_removed_hits_onl
             assert process.stdout.readline() == "ready\n"
             assert runs.remove(paths)
             done += 1
-    assert done >= RACES // 5
     assert untouched(victim)
     assert list(root.iterdir()) == []
 
