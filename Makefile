@@ -13,7 +13,7 @@ DEMO_AGENTS := codex-0.153.4 claude-2.1.332 pi-0.74.2
 # servers of terminals.
 SYSTEM_PACKAGES := strace iproute2 ripgrep tmux screen
 
-.PHONY: help setup agents demo test lint picture bench matrix system clean
+.PHONY: help setup agents demo test lint picture bench matrix mutants system clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo "make picture  the drawing of the rooms in docs/architecture.md, from the imports"
 	@echo "make bench   the benchmarks, each a ratio in one run"
 	@echo "make matrix  many versions of the agents, report against request, into docs/evidence.md"
+	@echo "make mutants MODULE=hub/durable.py TESTS=tests/hub/test_durability_faults.py   what no test notices"
 
 setup: .venv/.amux-installed
 
@@ -82,6 +83,16 @@ bench: setup agents system
 # and the like choose a part of it (see --help).
 matrix: setup agents
 	$(BIN)/python -m fixtures.matrix $(MATRIX)
+
+# Changes one thing at a time in MODULE and runs TESTS (or all of the room) on each: not for CI.
+mutants: build/mutants/.venv/.amux-installed
+	build/mutants/.venv/bin/python -m fixtures.mutants $(MODULE) $(TESTS)
+
+build/mutants/.venv/.amux-installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv build/mutants/.venv
+	build/mutants/.venv/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[dev,claude-sdk,mutants]'
+	@touch $@
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
