@@ -8,17 +8,20 @@ AGENTS := $(notdir $(patsubst %/package.json,%,$(wildcard fixtures/agents/*/pack
 TOOLS := mcp-tools type-checker
 # The agents wait more than they work: one test more at a time than there are cores. 0: one by one.
 WORKERS ?= $(shell expr $$(nproc) + 1)
+PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+STRESS_SECONDS := 7200
 DEMO_AGENTS := codex-0.153.4 claude-2.1.332 pi-0.74.2
 # What the tests drive besides Python and Node: a tracer, network namespaces, a benchmark peer, and
 # servers of terminals.
 SYSTEM_PACKAGES := strace iproute2 ripgrep tmux screen
 
-.PHONY: help setup agents demo test lint picture bench matrix mutants system clean
+.PHONY: help setup agents demo test stress lint picture bench matrix mutants system clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    set everything up and run the main job: three real agents, one memory"
 	@echo "make test    set everything up, lint, and run every test, WORKERS=$(WORKERS) files at a time"
+	@echo "make stress  every test beside eight busy processes"
 	@echo "make setup   the virtual environment with amux and its tools"
 	@echo "make agents  the pinned real agents, below fixtures/agents/"
 	@echo "make picture  the drawing of the rooms in docs/architecture.md, from the imports"
@@ -74,7 +77,13 @@ lint: setup
 	$(BIN)/lint-imports
 
 test: setup agents system lint
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+	$(PYTEST)
+
+# No test may say how busy the machine is. TESTS names some of them.
+stress: SYSTEM_PACKAGES += stress-ng
+stress: setup agents system
+	@stress-ng --quiet --cpu 8 --timeout $(STRESS_SECONDS) & load=$$!; trap 'kill $$load' EXIT; \
+	timeout $(STRESS_SECONDS) $(PYTEST) $(TESTS)
 
 bench: setup agents system
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

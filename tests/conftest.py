@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fixtures.hosts import make_host, running_host
+from tests.keeper import pytest_cmdline_main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from amux.launcher.host import Host
 
+
+__all__ = ["pytest_cmdline_main"]
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("amux", deadline=None, suppress_health_check=[HealthCheck.too_slow])

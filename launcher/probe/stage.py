@@ -1,7 +1,8 @@
 """Throw-away homes that point a real agent at a scripted model, without an account.
 
 Each function writes what the agent needs below `home` and returns the environment to start it
-with; nothing of the caller's own environment but PATH is in it.
+with; nothing of the caller's own environment but PATH is in it. What an agent leaves in a temporary
+folder is below `home` too.
 """
 
 from __future__ import annotations
@@ -34,15 +35,13 @@ def stage_codex(home: Path, url: str, *, path: str = PATH) -> Mapping[str, str]:
     folder = home / ".codex"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.toml").write_text(CODEX_CONFIG.format(model=MODEL, url=url))
-    return {"HOME": str(home), "PATH": path, "SCRIPTED_MODEL_KEY": DUMMY_KEY}
+    return {**_place(home, path), "SCRIPTED_MODEL_KEY": DUMMY_KEY}
 
 
 def stage_claude(home: Path, url: str, *, path: str = PATH) -> Mapping[str, str]:
     """Give Claude Code a home and the scripted model's address."""
-    home.mkdir(parents=True, exist_ok=True)
     return {
-        "HOME": str(home),
-        "PATH": path,
+        **_place(home, path),
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_API_KEY": DUMMY_KEY,
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -60,7 +59,14 @@ def stage_pi(home: Path, url: str, *, path: str = PATH) -> Mapping[str, str]:
         "models": [{"id": MODEL}],
     }
     (folder / "models.json").write_text(json.dumps({"providers": {"scripted": provider}}))
-    return {"HOME": str(home), "PATH": path, "PI_OFFLINE": "1"}
+    return {**_place(home, path), "PI_OFFLINE": "1"}
+
+
+def _place(home: Path, path: str) -> Mapping[str, str]:
+    """Make the folders that every agent is pointed at."""
+    temporary = home / "tmp"
+    temporary.mkdir(parents=True, exist_ok=True)
+    return {"HOME": str(home), "PATH": path, "TMPDIR": str(temporary)}
 
 
 STAGES: Final = {

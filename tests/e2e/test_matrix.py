@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +18,6 @@ from fixtures.pinned import pinned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from amux.launcher.host import Host
 
@@ -24,9 +25,12 @@ pytestmark = pytest.mark.agents
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    folder: Path = tmp_path_factory.mktemp("runtime")
-    with running_host(folder) as made:
+def host() -> Iterator[Host]:
+    """Give a Runtime below a short path: a server's socket is in it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ax") as folder,
+        running_host(Path(folder)) as made,
+    ):
         yield made
 
 
