@@ -130,7 +130,7 @@ def test_a_codex_that_is_in_truth_too_old_is_refused_as_that(tmp_path: Path, hos
             environment=dict(stage.environment),
             executable=program,
         )
-        with pytest.raises(UnsupportedVersion, match=r"Codex 0\.120\.0 cannot switch"):
+        with pytest.raises(UnsupportedVersion, match=r"Codex 0\.120\.0 is too old for memory"):
             launch(request, host)
 
 
