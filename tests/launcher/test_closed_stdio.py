@@ -35,14 +35,14 @@ with Supervisor() as supervisor:
     session = supervisor.launch(LaunchRequest(**base, user=user))
     for word in ('one', 'two'):
         session.send_line(word)
-    lines = [session.receive_line(deadline=20) for _ in range(2)]
-    answers['pipes'] = [*lines, session.wait(20).code]
+    lines = [session.receive_line(deadline=120) for _ in range(2)]
+    answers['pipes'] = [*lines, session.wait(120).code]
     session = supervisor.launch(LaunchRequest(**base, user=user, mode=Mode.TERMINAL, pty=True))
     screen = session.terminal
     for word in ('one', 'two'):
         screen.sendline(word)
         screen.expect_exact('got ' + word)
-    answers['terminal'] = session.wait(20).code
+    answers['terminal'] = session.wait(120).code
 with open(file, 'w') as report:
     json.dump(answers, report)
 """

@@ -121,7 +121,7 @@ with Supervisor(Path(sys.argv[1])) as supervisor:
     session = supervisor.launch(LaunchRequest(
         provider="parrot", executable=Path(sys.argv[2]), environment=dict(os.environ)))
     session.send({"hello": "parrot"})
-    print(json.dumps([session.report.as_json(), session.receive(deadline=20), session.pid]))
+    print(json.dumps([session.report.as_json(), session.receive(deadline=120), session.pid]))
 """
 
 

@@ -368,7 +368,7 @@ def test_more_sessions_than_the_limit_of_open_files_had_room_for(
         with Supervisor() as supervisor:
             many = [supervisor.launch(ask("/bin/cat")) for _ in range(20)]
             asked = supervisor.launch(ask("/bin/sh", "-c", "ulimit -Sn"))
-            print(len(os.listdir("/proc/self/fd")), asked.receive_line(deadline=20))
+            print(len(os.listdir("/proc/self/fd")), asked.receive_line(deadline=120))
         """
     )
     done = subprocess.run(
