@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_CHILD_SUBREAPER: Final = 36
 ENDING_SECONDS: Final = 60.0
-"""How long a process or control group that is ending when the session ends may take."""
+"""How long a process that is ending when the session has come to its own end may take."""
+FAILED: Final = int(pytest.ExitCode.TESTS_FAILED)
 PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -50,7 +51,10 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         place.enter()
         return None
     status = _follow(session)
-    left = [*_end_processes(), *leftovers.recorded(place.ledger)]
+    left = [
+        *_end_processes(ENDING_SECONDS if status <= FAILED else 0),
+        *leftovers.recorded(place.ledger),
+    ]
     left += leftovers.below(place.temporary)
     if before is not None and not leftovers.others():
         left += leftovers.Traces.now().since(before)
@@ -117,10 +121,10 @@ def _follow(session: int) -> int:
             return code if code >= 0 else 128 - code
 
 
-def _end_processes() -> list[str]:
+def _end_processes(grace: float) -> list[str]:
     """Name what still lives when what was ending has had its time, and end it."""
     keeper = psutil.Process()
-    psutil.wait_procs(keeper.children(recursive=True), timeout=ENDING_SECONDS)
+    psutil.wait_procs(keeper.children(recursive=True), timeout=grace)
     left: list[str] = []
     while living := keeper.children(recursive=True):  # what one of them leaves comes here
         left += leftovers.described(living)
