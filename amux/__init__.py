@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     from amux.launcher.process.spawn import ExitStatus
     from amux.launcher.recovery import Reconciled
     from amux.launcher.report import LaunchReport
-    from amux.launcher.request import LaunchRequest, Provision
+    from amux.launcher.request import LaunchRequest
     from amux.launcher.session.events import Event, EventKind, Watch
     from amux.launcher.session.store import Listing, SessionRecord
     from amux.launcher.supervisor import Session, Supervisor
+    from amux.materializer.values import ProvidedFile
     from amux.providers.base import Mode
     from amux.providers.sighting import Sighting
 
@@ -69,7 +70,7 @@ _HOMES: Final = {
     "Lease": "amux.hub.client",
     "Listing": "amux.launcher.session.store",
     "Mode": "amux.providers.base",
-    "Provision": "amux.launcher.request",
+    "ProvidedFile": "amux.materializer.values",
     "Reconciled": "amux.launcher.recovery",
     "SearchAnswer": "amux.hub.values",
     "SearchRequest": "amux.hub.values",
@@ -110,7 +111,7 @@ __all__ = [
     "Lease",
     "Listing",
     "Mode",
-    "Provision",
+    "ProvidedFile",
     "Reconciled",
     "SearchAnswer",
     "SearchRequest",

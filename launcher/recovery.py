@@ -49,7 +49,7 @@ class Reconciled:
     survivors: int
 
 
-def recover(host: Host, told: Callable[[str], object] = removal.nobody) -> tuple[Reconciled, ...]:
+def recover(host: Host, told: Callable[[str], object] = removal.ignore) -> tuple[Reconciled, ...]:
     """Reconcile the sessions of a home, and remove their folders and end their credentials.
 
     `told` hears a sentence about what had to be left of a folder; the record of its session says

@@ -11,17 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provision:
-    """Copy `source` (readable by the service) to `target`, a path below the target's home.
-
-    A file that is there and that amux did not write is kept, unless `replace`.
-    """
-
-    source: Path
-    target: str
-    replace: bool = False
+    from amux.materializer.values import ProvidedFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +39,7 @@ class LaunchRequest:
     pass_names: tuple[str, ...] = ()
     user: str | None = None
     private_home: Path | None = None
-    provide: tuple[Provision, ...] = ()
+    provide: tuple[ProvidedFile, ...] = ()
     start_hub: bool = True
     require_memory: bool = False
     executable: Path | None = None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from amux.materializer import runs, trial
 from amux.materializer.errors import InterpreterNotFound
+from amux.materializer.runfiles import COMMAND
 from amux.materializer.values import Identity, PlannedFile
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ QUESTION: Final = ("memory", "--help")
 STANDARD_FOLDERS: Final = ("/usr/bin", "/usr/local/bin", "/bin", "/opt/local/bin")
 # The kernel reads 256 bytes of a first line, older ones 128, and splits it at a blank.
 FIRST_LINE_LIMIT: Final = 120
-REMEMBERED: Final = 256
+CACHED: Final = 256
 
 
 def find(
@@ -32,16 +33,16 @@ def find(
     *,
     identity: Identity | None,
     environment: Mapping[str, str],
-    memory: Path,
+    cache: Path,
 ) -> str:
     """Return the path of an interpreter that runs `cli` for the target below this runs root.
 
-    A plain launch (identity None) uses amux's own. What was found is kept in the file `memory`,
+    A plain launch (identity None) uses amux's own. What was found is kept in the file `cache`,
     per user, interpreter file, root and CLI. Raises InterpreterNotFound with all that was tried.
     """
     if identity is None:
         return sys.executable
-    known = _recall(memory)
+    known = _load(cache)
     key = _key(root, cli, identity)
     path, seen = known.get(key, ("", ""))
     if path and seen == _signature(path):
@@ -50,7 +51,7 @@ def find(
     for path in _candidates(environment):
         reason = _try(path, root, cli, identity, environment)
         if reason is None:
-            _remember(memory, {**known, key: (path, _signature(path))})
+            _store(cache, {**known, key: (path, _signature(path))})
             return path
         tried.append((path, reason))
     raise InterpreterNotFound(
@@ -95,13 +96,13 @@ def _try(
     """Place the command in a run of its own and execute it as the target; None: it works."""
     paths = runs.allocate(root)
     files = (
-        PlannedFile(name=runs.COMMAND, content=with_first_line(cli, path), executable=True),
+        PlannedFile(name=COMMAND, content=with_first_line(cli, path), executable=True),
         PlannedFile(name="readable", content=b"", executable=False),
     )
     runs.apply(paths, files, identity)
     try:
         outcome = trial.run(
-            (str(paths.commands / runs.COMMAND), *QUESTION),
+            (str(paths.commands / COMMAND), *QUESTION),
             identity=identity,
             environment=environment,
             reads=(str(paths.config / "readable"),),
@@ -126,19 +127,19 @@ def _signature(path: str) -> str:
     return f"{found.st_dev}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
 
 
-def _recall(memory: Path) -> dict[str, tuple[str, str]]:
+def _load(cache: Path) -> dict[str, tuple[str, str]]:
     try:
-        stored = json.loads(memory.read_bytes())
+        stored = json.loads(cache.read_bytes())
         return {str(key): (str(path), str(seen)) for key, (path, seen) in stored.items()}
     except (FileNotFoundError, ValueError, TypeError, AttributeError):
         return {}
 
 
-def _remember(memory: Path, known: dict[str, tuple[str, str]]) -> None:
-    kept = dict(list(known.items())[-REMEMBERED:])
-    memory.parent.mkdir(mode=0o700, exist_ok=True)
-    temporary = memory.with_name(f".{memory.name}-{secrets.token_hex(8)}")
+def _store(cache: Path, known: dict[str, tuple[str, str]]) -> None:
+    kept = dict(list(known.items())[-CACHED:])
+    cache.parent.mkdir(mode=0o700, exist_ok=True)
+    temporary = cache.with_name(f".{cache.name}-{secrets.token_hex(8)}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
         json.dump(kept, file)
-    temporary.replace(memory)
+    temporary.replace(cache)

@@ -1,7 +1,7 @@
 """Read files that somebody else may have put there: bounded, regular files only, never waiting.
 
-Standard library only, and little of it: `provisioner` imports this file in a child that is the
-target, `amux.launcher.steps.read_files` in the service itself for its own account's files.
+Standard library only, and little of it: `fileworker` uses this as the target,
+`amux.launcher.steps.read_files` in the service itself for files of its own account.
 """
 
 from __future__ import annotations
@@ -49,11 +49,14 @@ def _each(folder: bytes, ending: bytes, limit: int) -> bytes | None:
     return found
 
 
-def holds(path: bytes, text: bytes) -> bool:
-    """Say whether a file, which may be long, holds this text; `FOLDER/*/NAME` is any such file."""
+def contains(path: bytes, text: bytes) -> bool:
+    """Say whether a file, which may be long, contains this text.
+
+    `FOLDER/*/NAME` stands for each such file.
+    """
     folder, star, name = path.partition(b"/*/")
     if star:
-        return any(holds(folder + b"/" + one + b"/" + name, text) for one in _names(folder))
+        return any(contains(folder + b"/" + one + b"/" + name, text) for one in _names(folder))
     file = _open(path)
     if file is None:
         return False

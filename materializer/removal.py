@@ -1,9 +1,9 @@
-"""Take a run apart: what the service made as the service, what lies in `work/` as the target.
+"""Remove a run: what the service made as the service, what is in `work/` as the target.
 
-A target can move a folder into its `work/` that it could never empty: somebody else's, root's.
-Whoever removes with more rights than the target deletes for it what it could not. So a child
+A target can move a folder into its `work/` that it could never empty: another user's, root's.
+If the service removed that, it would delete for the target what the target may not. So a worker
 that is the target removes first. What is left then belongs to others: it is never deleted, but
-moved aside with its owners and modes, and told.
+moved aside with its owners and modes, and reported.
 """
 
 from __future__ import annotations
@@ -12,40 +12,38 @@ import os
 import pwd
 import secrets
 import subprocess
-import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from amux.materializer import descriptors
+from amux.materializer import descriptors, rmtree, worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 WORK: Final = "work"
 CONFIG: Final = "agent-config"
 DEADLINE: Final = 60.0
-"""Seconds that a target's own files are removed at once; the rest waits for the next start."""
+"""Seconds for the worker; what it has not removed by then waits for the next start."""
 NAMED: Final = 5
-
-_REMOVER: Final = Path(__file__).with_name("remover.py")
+"""How many of the paths that are left the warning names."""
 
 
 class _Unfinished(Exception):
     """The target's own files could not all be removed yet."""
 
 
-def nobody(sentence: str) -> None:
-    """Hear what nobody else wants to."""
-    del sentence
+def ignore(warning: str) -> None:
+    """Drop the warning."""
+    del warning
 
 
-def dismantle(root: int, name: str, *, at: Path, told: Callable[[str], object]) -> bool:
-    """Remove the run `name` of the open runs root, which lies `at`; say whether nothing is left.
+def remove_run(root: int, name: str, *, at: Path, warn: Callable[[str], object]) -> bool:
+    """Remove the run `name` of the open runs root, whose path is `at`; return whether it is gone.
 
-    Nobody may hold that name but the caller. Without the service's own files the folder is given
-    to the target: its owner says, also after a crash, who empties it. `told` hears a sentence
-    about what is left.
+    The caller must hold the only claim on that name. Once the service's own files are removed,
+    the folder is given to the target: after a crash its owner says who empties it. `warn` is
+    called with a sentence about what is left.
     """
     try:
         run = os.open(name, descriptors.FOLDER, dir_fd=root)
@@ -54,13 +52,13 @@ def dismantle(root: int, name: str, *, at: Path, told: Callable[[str], object]) 
     with descriptors.closing(run):
         try:
             if os.fstat(run).st_uid == os.geteuid():
-                _hand_over(run)
-            left = _emptied(run)
+                _give_to_target(run)
+            left = _empty(run)
         except (OSError, _Unfinished, subprocess.TimeoutExpired):
-            told(f"{at / name} could not be removed now; amux tries again at its next start")
+            warn(f"{at / name} could not be removed now; amux tries again at its next start")
             return False
         if left:
-            told(_set_apart(root, run, name, at, left))
+            warn(_move_aside(root, run, name, at, left))
             return False
     try:
         os.rmdir(name, dir_fd=root)
@@ -69,31 +67,30 @@ def dismantle(root: int, name: str, *, at: Path, told: Callable[[str], object]) 
     return True
 
 
-def _hand_over(run: int) -> None:
+def _give_to_target(run: int) -> None:
     """Remove what is the service's own, and give the rest to the owner of `work/`."""
     os.fchmod(run, 0o700)
-    descriptors.empty(run, CONFIG, frozenset({os.geteuid()}))
+    rmtree.remove(run, CONFIG, frozenset({os.geteuid()}))
     try:
         found = os.stat(WORK, dir_fd=run, follow_symlinks=False)
     except FileNotFoundError:
         return
-    with suppress(OSError):  # the usual end: nothing was left there
+    with suppress(OSError):  # usually it is empty
         os.rmdir(WORK, dir_fd=run)
         return
     if found.st_uid != os.geteuid():
-        descriptors.own(run, found.st_uid, found.st_gid, 0o700)
+        descriptors.set_owner(run, found.st_uid, found.st_gid, 0o700)
 
 
-def _emptied(run: int) -> tuple[str, ...]:
+def _empty(run: int) -> tuple[str, ...]:
     """Empty the folder as its owner; return the paths in it that this owner may not remove."""
     found = os.fstat(run)
     if found.st_uid == os.geteuid():
-        return descriptors.clear(run, frozenset({found.st_uid}))
+        return rmtree.remove_contents(run, frozenset({found.st_uid}))
+    fields = (str(found.st_uid), *_groups(found), str(run))
     done = subprocess.run(
-        (sys.executable, "-I", "-S", str(_REMOVER)),
-        input=b"".join(
-            field.encode() + b"\0" for field in (str(found.st_uid), *_groups(found), str(run))
-        ),
+        worker.command("removalworker"),
+        input=b"".join(field.encode() + b"\0" for field in fields),
         capture_output=True,
         pass_fds=(run,),
         cwd="/",
@@ -118,24 +115,24 @@ def _groups(found: os.stat_result) -> tuple[str, str]:
     return str(account.pw_gid), ",".join(map(str, groups))
 
 
-def _name(uid: int) -> str:
+def _user(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"uid {uid}"
 
 
-def _set_apart(root: int, run: int, name: str, at: Path, left: tuple[str, ...]) -> str:
-    """Give what is left a name that no sweep touches; return the sentence about it."""
-    user = _name(os.fstat(run).st_uid)
+def _move_aside(root: int, run: int, name: str, at: Path, left: tuple[str, ...]) -> str:
+    """Give the run a name that no sweep removes; return the sentence about what is left."""
+    user = _user(os.fstat(run).st_uid)
     aside = f".left-{secrets.token_hex(16)}"
     with suppress(OSError):
-        descriptors.own(run, os.geteuid(), os.getegid(), 0o700)
+        descriptors.set_owner(run, os.geteuid(), os.getegid(), 0o700)
         os.rename(name, aside, src_dir_fd=root, dst_dir_fd=root)
         name = aside
     shown = ", ".join(repr(entry) for entry in left[:NAMED])
     more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
     return (
-        f"the run's folder held what {user} may not remove: {shown}{more}; it was moved aside to "
-        f"{at / name} as it is; look whose it is, then move it back or remove it"
+        f"the run's folder held what {user} may not remove: {shown}{more}; it was moved to "
+        f"{at / name} with its owners and modes: look whose it is, then move it back or remove it"
     )

@@ -9,9 +9,9 @@
       inquiry.sock                 0600, the service's, for some agents (evidence.query_socket)
       work/                        0700, the target's: the only folder that it can write to
 
-The service holds a lock on each folder that it made until it removes it, so that `sweep` can
-tell a run whose process was killed from one that lives. The target can neither list nor open
-these folders, hence not take such a lock.
+The service locks each folder that it makes until it removes it: so `sweep` can tell a run whose
+process was killed from one that lives. The target can neither list nor open these folders, and
+so cannot take that lock.
 """
 
 from __future__ import annotations
@@ -19,35 +19,23 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
-import hashlib
 import os
 import re
 import secrets
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from amux.materializer import descriptors, removal
 from amux.materializer.errors import NotPlaced, RootUnsafe, RunInUse
+from amux.materializer.runfiles import COMMANDS, build, check_names
 from amux.materializer.runsroot import PASSABLE, open_root
-from amux.materializer.values import (
-    EXECUTABLE_MODE,
-    LENT_MODE,
-    PRIVATE_MODE,
-    WITNESS,
-    Identity,
-    Manifest,
-    ManifestEntry,
-    PlannedFile,
-    RunPaths,
-)
+from amux.materializer.values import Manifest, RunPaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-WORK_MODE: Final = 0o700
-COMMAND: Final = "amux"
-COMMANDS: Final = "bin"
+    from amux.materializer.values import Identity, PlannedFile
+
 NAME_BYTES: Final = 16
 
 _RUN: Final = re.compile(r"[0-9a-f]{32}")
@@ -71,14 +59,14 @@ def apply(
     paths: RunPaths,
     files: tuple[PlannedFile, ...],
     identity: Identity | None,
-    told: Callable[[str], object] = removal.nobody,
+    warn: Callable[[str], object] = removal.ignore,
 ) -> Manifest:
     """Put the files in place for the target, or for the caller itself where identity is None.
 
-    The run appears complete or not at all. `told` is that of `remove`, for what a killed process
-    left in its place. Raises RootUnsafe, RunInUse or NotPlaced.
+    The run appears complete or not at all. What a killed process left in its place is removed,
+    with `warn` as in `remove`. Raises RootUnsafe, RunInUse or NotPlaced.
     """
-    _check_names(files)
+    check_names(files)
     root = open_root(paths.run.parent, identity)
     with descriptors.closing(root):
         hidden = f".new-{secrets.token_hex(NAME_BYTES)}"
@@ -89,10 +77,10 @@ def apply(
         except OSError as error:
             raise NotPlaced(f"{paths.run} cannot be made: {error.strerror}") from error
         try:
-            entries = _build(run, paths, files, identity)
-            _publish(root, hidden, paths, told)
+            entries = build(run, paths, files, identity)
+            _publish(root, hidden, paths, warn)
         except (OSError, NotPlaced, RunInUse) as error:
-            removal.dismantle(root, hidden, at=paths.run.parent, told=removal.nobody)
+            removal.remove_run(root, hidden, at=paths.run.parent, warn=removal.ignore)
             os.close(run)
             if isinstance(error, OSError):
                 raise NotPlaced(f"{paths.run} cannot be filled: {error.strerror}") from error
@@ -101,10 +89,10 @@ def apply(
     return Manifest(paths=paths, entries=entries)
 
 
-def remove(paths: RunPaths, told: Callable[[str], object] = removal.nobody) -> bool:
+def remove(paths: RunPaths, warn: Callable[[str], object] = removal.ignore) -> bool:
     """Remove a run; return whether nothing of it is left. A missing run is removed already.
 
-    `told` hears a sentence about what its target may not remove, which is moved aside.
+    What its target may not remove is moved aside, and `warn` called with a sentence about it.
     """
     held = _held.pop(paths.run, None)
     try:
@@ -112,7 +100,7 @@ def remove(paths: RunPaths, told: Callable[[str], object] = removal.nobody) -> b
     except FileNotFoundError:
         root = None
     try:
-        return root is None or _remove(root, paths.run, told)
+        return root is None or _remove(root, paths.run, warn)
     finally:
         if root is not None:
             os.close(root)
@@ -123,12 +111,12 @@ def remove(paths: RunPaths, told: Callable[[str], object] = removal.nobody) -> b
 def sweep(
     root: Path,
     live: Collection[Path] = (),
-    told: Callable[[Path, str], object] = lambda *_: None,
+    warn: Callable[[Path, str], object] = lambda *_: None,
 ) -> tuple[Path, ...]:
     """Remove what killed processes left below `root`, except the runs in `live`.
 
-    A run whose process lives holds its lock and is left alone. Returns the runs removed. `told`
-    hears of a run and a sentence about what its target may not remove, which is moved aside.
+    A run whose process lives is locked, and left alone. Returns the runs removed. `warn` is called
+    with a run and a sentence where something was moved aside, as in `remove`.
     """
     real = _real(root)
     kept = {path.name for path in live}
@@ -137,9 +125,9 @@ def sweep(
     except FileNotFoundError:
         return ()
     with descriptors.closing(fd):
-        names = [name for name in descriptors.names(fd) if _ANY.fullmatch(name)]
+        names = [name for name in descriptors.entries(fd) if _ANY.fullmatch(name)]
         found = [real / name for name in names if name not in kept]
-        return tuple(run for run in found if _abandoned(fd, run, functools.partial(told, run)))
+        return tuple(run for run in found if _sweep_one(fd, run, functools.partial(warn, run)))
 
 
 def _real(root: Path) -> Path:
@@ -151,84 +139,19 @@ def _paths(run: Path) -> RunPaths:
     return RunPaths(run=run, config=config, commands=config / COMMANDS, work=run / "work")
 
 
-def _check_names(files: tuple[PlannedFile, ...]) -> None:
-    seen = {COMMANDS, WITNESS}
-    for file in files:
-        name = file.name
-        if not name or "/" in name or "\0" in name or name in {".", ".."} or name in seen:
-            raise NotPlaced(f"{name!r} cannot be the name of a file of a run")
-        seen.add(name)
-
-
-def _build(
-    run: int, paths: RunPaths, files: tuple[PlannedFile, ...], identity: Identity | None
-) -> tuple[ManifestEntry, ...]:
-    uid = os.geteuid() if identity is None else identity.uid
-    gid = os.getegid() if identity is None else identity.gid
-    entries = []
-    with contextlib.ExitStack() as stack:
-
-        def folder(parent: int, name: str) -> int:
-            fd = descriptors.make_folder(parent, name, PASSABLE)
-            return stack.enter_context(descriptors.closing(fd))
-
-        config = folder(folder(run, paths.config.parent.name), paths.config.name)
-        commands = folder(config, paths.commands.name)
-        for file in files:
-            is_command = file.executable and file.name == COMMAND
-            fd = descriptors.make_file(commands if is_command else config, file.name, file.content)
-            with descriptors.closing(fd):
-                found = _hand_over(fd, file, identity)
-            if found is None:
-                raise NotPlaced(f"the filesystem of {paths.run} does not keep owners and modes")
-            entries.append(
-                ManifestEntry(
-                    path=(paths.commands if is_command else paths.config) / file.name,
-                    mode=stat.S_IMODE(found.st_mode),
-                    uid=found.st_uid,
-                    gid=found.st_gid,
-                    digest=hashlib.sha256(file.content).hexdigest(),
-                )
-            )
-        work = descriptors.make_folder(run, paths.work.name, WORK_MODE)
-        with descriptors.closing(work):
-            descriptors.own(work, uid, gid, WORK_MODE)
-    return tuple(entries)
-
-
-def _hand_over(fd: int, file: PlannedFile, identity: Identity | None) -> os.stat_result | None:
-    """Give a file its final mode and owner; None where the file system does not keep them.
-
-    The target reads what is its own to read, and changes nothing of it.
-    """
-    owner, mode = (os.geteuid(), os.getegid()), PRIVATE_MODE
-    if file.executable:
-        mode = EXECUTABLE_MODE
-    descriptors.own(fd, *owner, mode)
-    if identity is not None and not file.executable:
-        if descriptors.lend(fd, identity.uid):
-            mode = LENT_MODE
-        else:
-            owner = (identity.uid, identity.gid)
-            descriptors.own(fd, *owner, mode)
-    found = os.fstat(fd)
-    kept = (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (*owner, mode)
-    return found if kept else None
-
-
-def _publish(root: int, hidden: str, paths: RunPaths, told: Callable[[str], object]) -> None:
+def _publish(root: int, hidden: str, paths: RunPaths, warn: Callable[[str], object]) -> None:
     """Give the built run its name, in place of what a killed process may have left there."""
     with _locked(root):
-        dead = _set_aside(root, paths.run.name)
+        dead = _claim_abandoned(root, paths.run.name)
         os.rename(hidden, paths.run.name, src_dir_fd=root, dst_dir_fd=root)
     if dead is not None:
         name, lock = dead
         with descriptors.closing(lock):
-            removal.dismantle(root, name, at=paths.run.parent, told=told)
+            removal.remove_run(root, name, at=paths.run.parent, warn=warn)
 
 
-def _set_aside(root: int, name: str) -> tuple[str, int] | None:
-    """Rename an abandoned folder and lock it; None if there is none. Needs the root's lock."""
+def _claim_abandoned(root: int, name: str) -> tuple[str, int] | None:
+    """Rename an abandoned run and lock it; None if it does not exist. Needs the root's lock."""
     try:
         fd = os.open(name, descriptors.FOLDER, dir_fd=root)
     except FileNotFoundError:
@@ -249,26 +172,26 @@ def _set_aside(root: int, name: str) -> tuple[str, int] | None:
     return dead, fd
 
 
-def _abandoned(root: int, run: Path, told: Callable[[str], object]) -> bool:
-    """Remove a folder that nobody holds; say whether it is gone."""
+def _sweep_one(root: int, run: Path, warn: Callable[[str], object]) -> bool:
+    """Remove a run that no process holds; return whether it is gone."""
     try:
         with _locked(root):
-            dead = _set_aside(root, run.name)
+            dead = _claim_abandoned(root, run.name)
     except (RunInUse, NotADirectoryError):
         return False
     if dead is None:
         return False
     with descriptors.closing(dead[1]):
-        return removal.dismantle(root, dead[0], at=run.parent, told=told)
+        return removal.remove_run(root, dead[0], at=run.parent, warn=warn)
 
 
-def _remove(root: int, run: Path, told: Callable[[str], object]) -> bool:
+def _remove(root: int, run: Path, warn: Callable[[str], object]) -> bool:
     dead = f".dead-{secrets.token_hex(NAME_BYTES)}"
     try:
         os.rename(run.name, dead, src_dir_fd=root, dst_dir_fd=root)
     except FileNotFoundError:
         return True
-    return removal.dismantle(root, dead, at=run.parent, told=told)
+    return removal.remove_run(root, dead, at=run.parent, warn=warn)
 
 
 @contextlib.contextmanager

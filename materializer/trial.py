@@ -8,11 +8,12 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
+
+from amux.materializer import worker
+from amux.materializer.trialworker import NOT_STARTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
 DEADLINE: Final = 20.0
 OUTPUT_LIMIT: Final = 65_536
 LAST_OUTPUT: Final = 0.5
-NOT_STARTED: Final = 125
-
-_BECOME: Final = Path(__file__).with_name("become.py")
+"""Seconds for what is left in the pipes once the command has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +68,9 @@ def run(  # noqa: PLR0913  # all but the command by keyword
         "identity": None if identity is None else asdict(identity),
         "parent": os.getpid(),
     }
-    # The environment travels in the order: the intermediary must not load what the target names.
+    # The environment is part of the order: the worker must not load what the target names.
     with subprocess.Popen(
-        (sys.executable, "-I", "-S", str(_BECOME)),
+        worker.command("trialworker"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 EXECUTABLE_MODE: Final = 0o555
 PRIVATE_MODE: Final = 0o400
-LENT_MODE: Final = 0o440
-"""The service's own, and read by one account by way of an ACL, whose mask the group bits show."""
+ACL_MODE: Final = 0o440
+"""The service's own, readable for one account by an ACL, whose mask the group bits show."""
 WITNESS: Final = "witness.sock"
 """The name in a run's folder that no planned file may have."""
 
@@ -28,6 +28,18 @@ class PlannedFile:
     name: str
     content: bytes
     executable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvidedFile:
+    """Copy `source`, which the service can read, to `target`, a path below the target's home.
+
+    A file that is there and that amux did not write is kept, unless `replace`.
+    """
+
+    source: Path
+    target: str
+    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,10 +20,11 @@ from amux.launcher.host import this_host
 from amux.launcher.launch import launch
 from amux.launcher.process.pty_relay import window_size
 from amux.launcher.recovery import recover
-from amux.launcher.request import LaunchRequest, Provision
+from amux.launcher.request import LaunchRequest
 from amux.launcher.session.notice import Notice
 from amux.launcher.session.store import SessionStore
 from amux.launcher.steps.hints import AT_ONCE, ended_at_once
+from amux.materializer.values import ProvidedFile
 from amux.providers.base import Mode
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ EMPTY: Final = "it is empty; leave the option out, or name one (a variable may n
 Decorated = TypeVar("Decorated", bound="Callable[..., None]")
 
 
-def _provision(
+def _provided_files(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> object:
     """Read each FILE:TARGET and FILE:TARGET:replace."""
@@ -56,7 +57,7 @@ def _provision(
             raise click.BadParameter(message)
         kept = target.removesuffix(":replace")
         path = Path(source).expanduser().absolute()
-        found.append(Provision(source=path, target=kept, replace=kept != target))
+        found.append(ProvidedFile(source=path, target=kept, replace=kept != target))
     return tuple(found)
 
 
@@ -161,7 +162,7 @@ def _launch_options(decorated: Decorated) -> Decorated:
 @click.option(
     "--provide",
     multiple=True,
-    callback=_provision,
+    callback=_provided_files,
     metavar="FILE:TARGET[:replace]",
     help="Copy FILE to TARGET below the agent's home; what its owner wrote there is kept.",
 )
@@ -172,7 +173,7 @@ def command(  # noqa: PLR0913  # one parameter an option
     principal: str | None,
     user: str | None,
     private_home: Path | None,
-    provide: tuple[Provision, ...],
+    provide: tuple[ProvidedFile, ...],
     cwd: Path | None,
     names: tuple[str, ...],
     executable: Path | None,

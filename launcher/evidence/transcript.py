@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from amux.launcher.session.store import TranscriptMark
-from amux.materializer import provision, reading
+from amux.materializer import reading, targetfiles
 
 if TYPE_CHECKING:
     from amux.materializer.values import Identity
@@ -46,8 +46,7 @@ def read(
     if identity is None:
         found = reading.appended(os.fsencode(pattern), since, digest.encode(), PART_BYTES)
     else:
-        wish = (f"appended-{since}-{digest}", pattern)
-        (found,) = provision.look(identity, [wish], limit=PART_BYTES)
+        found = targetfiles.appended(identity, pattern, since, digest, limit=PART_BYTES)
     fields = (found or b"").split(b"\0", 4)
     if len(fields) != len(("path", "size", "start", "digest", "content")):
         return None
@@ -67,9 +66,9 @@ def newer(patterns: tuple[str, ...], identity: Identity | None, *, since: int) -
     if not patterns:
         return ()
     if identity is None:
-        found = [path for one in patterns for path in reading.matching(os.fsencode(one), since)]
+        found = tuple(
+            path for one in patterns for path in reading.matching(os.fsencode(one), since)
+        )
     else:
-        wishes = [(f"newer-{since}", one) for one in patterns]
-        answers = provision.look(identity, wishes, limit=PART_BYTES)
-        found = [path for one in answers if one for path in one.split(b"\0")]
+        found = targetfiles.newer(identity, patterns, since, limit=PART_BYTES)
     return tuple(dict.fromkeys(os.fsdecode(path) for path in found))

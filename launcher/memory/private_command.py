@@ -27,7 +27,7 @@ def own_copy(
         packed,
         identity=identity,
         environment=environment,
-        memory=host.home / "cache" / "interpreters.json",
+        cache=host.home / "cache" / "interpreters.json",
     )
     content = interpreter.with_first_line(packed, found)
     return PlannedFile(name="amux", content=content, executable=True)

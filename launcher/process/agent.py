@@ -396,7 +396,7 @@ class AgentProcess:
 def _failure(text: str, request: SpawnRequest, stderr: str) -> LaunchError:
     number, _, what = text.partition(" ")
     program = request.argv[0]
-    if request.identity is not None and what.startswith("NotBecome"):
+    if request.identity is not None and what.startswith("NotDropped"):
         return IsolationRefused(f"{program} is not started as {request.identity.user}: {what}")
     if int(number) in (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC):
         as_whom = f" as {request.identity.user}" if request.identity else ""

@@ -46,9 +46,10 @@ def _become_agent(specification: Specification, shim: int) -> None:
     _signal_defaults(specification.ignored)
     _set_limits(specification)
     if specification.identity is not None:
+        from amux.materializer import privileges  # noqa: PLC0415  # same
+
         who = specification.identity
-        module = __import__("amux.materializer.become", fromlist=["become"])
-        module.become(who)
+        privileges.drop(privileges.Ids(who.uid, who.gid, who.groups))
     os.chdir(specification.cwd)
     # Armed last: a change of identity clears it.
     prctl(PR_SET_PDEATHSIG, SIGKILL)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from amux.launcher.errors import BadRequest
-from amux.launcher.request import Provision
+from amux.materializer.values import ProvidedFile
 from amux.providers.base import Mode
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ KINDS: Final[Mapping[str, tuple[type[object], ...]]] = {
 SEVERAL: Final[Mapping[str, type[object]]] = {
     "arguments": str,
     "pass_names": str,
-    "provide": Provision,
+    "provide": ProvidedFile,
 }
 EXAMPLES: Final = {str: "'…'", Path: "Path('/…')", Mode: "Mode.STREAM", int: "24"}
 WHO_AND_WHERE: Final = ("principal", "user", "session", "cwd", "private_home", "executable")
@@ -64,7 +64,7 @@ def check_values(request: LaunchRequest) -> None:
 
 def _check_several(name: str, value: object, kind: type[object]) -> None:
     """Refuse a text where several are wanted: Python would take it letter by letter."""
-    example = "('-v',)" if kind is str else "(Provision(…),)"
+    example = "('-v',)" if kind is str else "(ProvidedFile(…),)"
     if not isinstance(value, (tuple, list)):
         found = type(value).__name__
         raise BadRequest(f"LaunchRequest.{name} must be a tuple, such as {example}, not {found}")

@@ -56,12 +56,6 @@ def _readable(paths: tuple[str, ...], identity: Identity | None) -> frozenset[st
     if identity is None:
         return frozenset(path for path in paths if os.access(path, os.R_OK))
     # Imported here: few launches name such files.
-    from amux.materializer import provision  # noqa: PLC0415
+    from amux.materializer import targetfiles  # noqa: PLC0415
 
-    wishes = [(kind, path) for path in paths for kind in ("read", "list")]
-    found = provision.look(identity, wishes, limit=1)
-    return frozenset(
-        path
-        for path, content, entries in zip(paths, found[::2], found[1::2], strict=True)
-        if content is not None or entries is not None
-    )
+    return targetfiles.readable(identity, paths)

@@ -1,7 +1,7 @@
 """Read the files that a provider asked about, with the rights of the account they belong to.
 
 A service that reads as root what a target named could be led to its own secrets by a link, and
-they would end in the target's own arguments. So a child that is the target does the reading.
+they would end in the target's own arguments. So a worker that is the target does the reading.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from amux.materializer import provision, reading
+from amux.materializer import reading, targetfiles
 from amux.providers.base import MAX_FACT_BYTES, Facts
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ def read_facts(
     if identity is None:
         return Facts(
             {path: _read(os.fsencode(path)) for path in paths},
-            frozenset(one for one in traces if reading.holds(os.fsencode(one.path), one.text)),
+            frozenset(one for one in traces if reading.contains(os.fsencode(one.path), one.text)),
         )
-    found, held = provision.read(
+    found, held = targetfiles.read(
         identity,
         paths,
         limit=MAX_FACT_BYTES,
-        traces=tuple((trace.path, trace.text) for trace in traces),
+        searches=tuple((trace.path, trace.text) for trace in traces),
     )
     return Facts(
         found, frozenset(trace for trace, there in zip(traces, held, strict=True) if there)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from amux.hub.atomicfile import locked, replace_file
 from amux.launcher.errors import BadRequest
-from amux.materializer.provision import Copy, provide, require_sources
+from amux.materializer.homefiles import provide, require_sources
 
 if TYPE_CHECKING:
     from amux.launcher.steps.attempt import Attempt
@@ -43,13 +43,16 @@ def furnish(attempt: Attempt) -> tuple[str, ...]:
         return ()
     known = _known(attempt.host.home / FILE)
     account = "" if target.identity is None else f"{target.identity.uid}:"
-    copies = tuple(
-        Copy(source=one.source, target=one.target, replace=one.replace, known=known)
-        for one in request.provide
-    )
-    require_sources(copies)
+    require_sources(request.provide)
     attempt.use_account()
-    done = provide(target.identity, target.home, folders=folders, copies=copies, account=account)
+    done = provide(
+        target.identity,
+        target.home,
+        folders=folders,
+        files=request.provide,
+        known=known,
+        account=account,
+    )
     _remember(attempt.host.home / FILE, dict(done.digests))
     return tuple(
         f"{target.home}/{kept} is kept: it was written since amux provided it, or not by amux; "

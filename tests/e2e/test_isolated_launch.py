@@ -19,10 +19,11 @@ from amux.launcher.errors import AgentNotFound, BadRequest, IsolationRefused
 from amux.launcher.launch import launch
 from amux.launcher.process.open_files import original_open_files
 from amux.launcher.recovery import recover
-from amux.launcher.request import LaunchRequest, Provision
+from amux.launcher.request import LaunchRequest
 from amux.launcher.session.store import SessionRecord, SessionStore, State
 from amux.materializer.errors import IdentityRefused, NotProvided, UidTaken
 from amux.materializer.runs import allocate
+from amux.materializer.values import ProvidedFile
 from amux.providers.base import Mode
 from fixtures import accounts
 from fixtures.isolated import SERVICE_SECRET, answer, isolated_host, scripted, start
@@ -363,7 +364,7 @@ def test_an_account_serves_one_principal_and_says_whom(
 
 def test_a_launch_that_came_to_nothing_keeps_no_claim_on_an_account(place: Path) -> None:
     program = scripted(place, PYTHON, "print('{}')")
-    missing = Provision(source=place / "nosuch", target=".secret")
+    missing = ProvidedFile(source=place / "nosuch", target=".secret")
     # A home of its own: the claim that stands outlives the account, whose uid comes back.
     with isolated_host() as host, accounts.account() as carol:
         with pytest.raises(NotProvided):
@@ -555,7 +556,7 @@ print(json.dumps(found))
     program = scripted(place, PYTHON, body)
     with accounts.account() as carol:
         assert answer(start(host, program, user=carol.name, principal="ann")) == {}
-        provide = (Provision(source=key, target=".codex/auth.json"),)
+        provide = (ProvidedFile(source=key, target=".codex/auth.json"),)
         seen = answer(start(host, program, user=carol.name, principal="ann", provide=provide))
         assert seen == {".codex/auth.json": [carol.uid, 0o600]}
     with pytest.raises(BadRequest, match="--provide"):

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amux.launcher.launch import launch
-from amux.launcher.request import LaunchRequest, Provision
+from amux.launcher.request import LaunchRequest
+from amux.materializer.values import ProvidedFile
 from fixtures.accounts import account, reachable_folder
 from fixtures.isolated import isolated_host, scripted
 from fixtures.scripted_provider import install_scripted_agent, scripted_registry
@@ -42,7 +43,7 @@ def request_of(tmp_path: Path, host: Host) -> LaunchRequest:
 
 def provided(request: LaunchRequest, host: Host, source: Path, **changes: bool) -> tuple[str, ...]:
     """Launch with the file and return the report's warnings about it."""
-    files = (Provision(source=source, target=TARGET, **changes),)
+    files = (ProvidedFile(source=source, target=TARGET, **changes),)
     scripted_host = replace(host, providers=scripted_registry())
     with launch(replace(request, provide=files), scripted_host) as run:
         return tuple(text for text in run.report.warnings if TARGET in text)

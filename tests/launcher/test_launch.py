@@ -130,7 +130,7 @@ def test_a_folder_that_the_agent_could_not_start_in_is_refused_by_its_name(
         ({"pass_names": "TOKEN"}, "LaunchRequest.pass_names must be a tuple"),
         ({"mode": "stream"}, "must be of type Mode, such as Mode.STREAM, not str"),
         ({"executable": "/bin/cat"}, "executable must be of type Path or None, such as Path"),
-        ({"provide": ("a:b",)}, "provide must hold Provision only, and holds str"),
+        ({"provide": ("a:b",)}, "provide must hold ProvidedFile only, and holds str"),
         ({"environment": None}, "environment must be of type Mapping, not NoneType"),
         ({"user": 0}, "user must be of type str or None"),
         ({"user": ""}, "user is empty; leave it out, or say which"),

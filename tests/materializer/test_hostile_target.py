@@ -205,7 +205,7 @@ def test_what_a_killed_launch_left_is_swept_as_the_target_too(
 ) -> None:
     move_in(place, cut_off, bob, as_target, below="a")
     told: list[tuple[Path, str]] = []
-    assert runs.sweep(root, told=lambda *said: told.append(said)) == ()
+    assert runs.sweep(root, warn=lambda *said: told.append(said)) == ()
     kept_whole(root)
     assert [run for run, _ in told] == [cut_off.run]
     assert "shared" in told[0][1]

@@ -90,9 +90,9 @@ def test_groups_that_lead_to_root_are_remarked() -> None:
 def test_without_the_capabilities_nothing_is_even_looked_up() -> None:
     code = (
         "import ctypes\n"
-        "from amux.materializer import become, errors, identity\n"
-        "header = become._CapHeader(become.CAPABILITY_VERSION_3, 0)\n"
-        "data = (become._CapData * 2)()\n"
+        "from amux.materializer import privileges, errors, identity\n"
+        "header = privileges._CapHeader(privileges.CAPABILITY_VERSION_3, 0)\n"
+        "data = (privileges._CapData * 2)()\n"
         "data[0].permitted = data[0].effective = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 5 | 1 << 7\n"
         "assert ctypes.CDLL(None).capset(ctypes.byref(header), data) == 0\n"
         "try: identity.resolve('no-such-user')\n"

@@ -31,7 +31,7 @@ def find(root: Path, place: Path, identity: Identity | None, cli: bytes = CLI) -
         cli,
         identity=identity,
         environment={"PATH": OPEN_PATH},
-        memory=place / "cache" / "interpreters.json",
+        cache=place / "cache" / "interpreters.json",
     )
 
 
@@ -90,7 +90,7 @@ def test_none_that_works_is_an_error_that_names_each_and_why(
             CLI,
             identity=target,
             environment={"PATH": str(broken.parent)},
-            memory=place / "cache" / "interpreters.json",
+            cache=place / "cache" / "interpreters.json",
         )
     tried = dict(caught.value.tried)
     assert "this is no Python" in tried[str(broken)]
@@ -119,8 +119,8 @@ def test_it_is_remembered_per_user_and_file_and_looked_for_again_when_either_cha
     assert find(root, place, target) == str(python)
     assert find(root, place, target) == str(python)
     assert len(tries) == 1
-    memory = place / "cache" / "interpreters.json"
-    assert stat.S_IMODE(memory.stat().st_mode) == 0o600
+    cache = place / "cache" / "interpreters.json"
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o600
     assert find(root, place, replace(target, groups=(*target.groups, 4242))) == str(python)
     assert len(tries) == 2
     os.utime(python, ns=(1, 1))
@@ -128,7 +128,7 @@ def test_it_is_remembered_per_user_and_file_and_looked_for_again_when_either_cha
     assert len(tries) == 3
     assert find(root, place, target, CLI + b"\n") == str(python)
     assert len(tries) == 4
-    memory.write_text("broken")
+    cache.write_text("broken")
     assert find(root, place, target) == str(python)
     assert len(tries) == 5
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amux.materializer import become as module
+from amux.materializer import privileges as module
 from fixtures.accounts import STRANGER
 from fixtures.waiting import SECONDS
 
@@ -27,14 +27,14 @@ pytestmark = pytest.mark.root
 FILE = Path(module.__file__)
 PRELUDE = (
     "import ctypes, importlib.util, json, os, sys, types\n"
-    f"spec = importlib.util.spec_from_file_location('become', {str(FILE)!r})\n"
-    "become = importlib.util.module_from_spec(spec); spec.loader.exec_module(become)\n"
+    f"spec = importlib.util.spec_from_file_location('privileges', {str(FILE)!r})\n"
+    "privileges = importlib.util.module_from_spec(spec); spec.loader.exec_module(privileges)\n"
     "libc = ctypes.CDLL(None, use_errno=True)\n"
     "def keep(bits):\n"
-    "    data = (become._CapData * 2)()\n"
+    "    data = (privileges._CapData * 2)()\n"
     "    for bit in bits:\n"
     "        data[0].permitted |= 1 << bit; data[0].effective |= 1 << bit\n"
-    "    assert libc.capset(ctypes.byref(become._CapHeader(0x20080522, 0)), data) == 0\n"
+    "    assert libc.capset(ctypes.byref(privileges._CapHeader(0x20080522, 0)), data) == 0\n"
 )
 
 
@@ -62,7 +62,7 @@ def test_every_id_group_mask_and_capability_is_the_targets_and_privileges_cannot
     target: Identity,
 ) -> None:
     groups = (*target.groups, STRANGER, STRANGER + 1)
-    done = child(f"target.groups = {groups!r}\nbecome.become(target)\n" + STATUS, target)
+    done = child(f"target.groups = {groups!r}\nprivileges.drop(target)\n" + STATUS, target)
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert facts["Uid"] == [str(target.uid)] * 4
@@ -90,13 +90,13 @@ def test_a_service_that_is_not_root_keeps_no_capability_either(
     target: Identity, bob: Account, place: Path, target_python: str
 ) -> None:
     """Leaving uid 0 clears capabilities; leaving another uid does not."""
-    copy = place / "become.py"
+    copy = place / "privileges.py"
     copy.write_bytes(FILE.read_bytes())
     copy.chmod(0o644)
     code = (
         PRELUDE.replace(str(FILE), str(copy))
         + f"target = types.SimpleNamespace(uid={target.uid}, gid={target.gid}, groups=())\n"
-        + "become.become(target)\n"
+        + "privileges.drop(target)\n"
         + STATUS
     )
     ids = (f"--reuid={bob.uid}", f"--regid={bob.gid}", "--clear-groups")
@@ -122,8 +122,8 @@ def test_a_step_that_is_not_permitted_is_fatal(
 ) -> None:
     code = (
         f"keep({kept!r})\n"
-        "try: become.become(target)\n"
-        "except become.NotBecome as error: sys.exit(f'fatal: {error}')\n"
+        "try: privileges.drop(target)\n"
+        "except privileges.NotDropped as error: sys.exit(f'fatal: {error}')\n"
         "print('went on')\n"
     )
     done = child(code, target)
@@ -136,8 +136,8 @@ def test_a_step_that_is_not_permitted_is_fatal(
         ("os.setresuid = lambda *ids: None", "user ids are"),
         ("os.setresgid = lambda *ids: None", "group ids are"),
         ("os.setgroups = lambda groups: None", "groups are"),
-        ("become.check = os.setresuid = os.setresgid = lambda *any: None", "were not dropped"),
-        ("target.uid = 0", "not an identity"),
+        ("privileges.check = os.setresuid = os.setresgid = lambda *any: None", "were not dropped"),
+        ("target.uid = 0", "cannot isolate a launch"),
     ],
 )  # fmt: skip
 def test_a_change_that_did_not_happen_is_noticed(
@@ -147,8 +147,8 @@ def test_a_change_that_did_not_happen_is_noticed(
     code = (
         "os.setgroups([4242])\n"
         f"{sabotage}\n"
-        "try: become.become(target)\n"
-        "except become.NotBecome as error: print(error)\n"
+        "try: privileges.drop(target)\n"
+        "except privileges.NotDropped as error: print(error)\n"
     )
     assert found in child(code, target).stdout
 
@@ -157,7 +157,7 @@ def test_memory_that_is_still_the_services_cannot_be_read_by_the_target(
     target: Identity,
 ) -> None:
     code = (
-        "become.become(target)\n"
+        "privileges.drop(target)\n"
         "print(libc.prctl(3, 0, 0, 0, 0), os.stat('/proc/self/mem').st_uid)\n"
     )
     assert child(code, target).stdout.split() == ["0", "0"]
@@ -171,7 +171,7 @@ def test_keys_in_the_services_session_keyring_are_out_of_reach(target: Identity)
         f"libc.syscall({number}, 1, 0, 0, 0, 0)\n"
         f"assert libc.syscall({add_key}, b'user', b'amux-test', b'secret', 6, -3) > 0\n"
         f"assert {look} > 0\n"
-        "become.become(target)\n"
+        "privileges.drop(target)\n"
         f"print({look})\n"
     )
     assert child(code, target).stdout.strip() == "-1"
@@ -179,7 +179,7 @@ def test_keys_in_the_services_session_keyring_are_out_of_reach(target: Identity)
 
 def test_the_death_signal_is_armed_and_a_parent_that_is_gone_is_noticed(target: Identity) -> None:
     code = (
-        "become.become(target, death_signal=9, parent=os.getppid())\n"
+        "privileges.drop(target, death_signal=9, parent=os.getppid())\n"
         "armed = ctypes.c_int(); libc.prctl(2, ctypes.byref(armed), 0, 0, 0)\n"
         "print(armed.value)\n"
     )

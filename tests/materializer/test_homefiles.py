@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amux.materializer import provision
+from amux.materializer import filerequests, homefiles, targetfiles
 from amux.materializer.errors import NotProvided
-from amux.materializer.ownfile import NotPlain, own_file
-from amux.materializer.provision import Copy
+from amux.materializer.plainfile import NotPlain, read_plain_file
+from amux.materializer.values import ProvidedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,14 +53,14 @@ def test_named_files_arrive_with_the_targets_owner_and_closed_modes_and_nothing_
 ) -> None:
     before = os.umask(0)
     try:
-        made = provision.provide(
+        made = homefiles.provide(
             target,
             target.home,
             folders=(".pi/agent",),
-            copies=(
-                Copy(source=source, target=".codex/auth.json"),
-                Copy(source=source, target=f"{target.home}/absolute"),
-                Copy(source=source, target="~/tilde"),
+            files=(
+                ProvidedFile(source=source, target=".codex/auth.json"),
+                ProvidedFile(source=source, target=f"{target.home}/absolute"),
+                ProvidedFile(source=source, target="~/tilde"),
             ),
         )
     finally:
@@ -78,9 +78,9 @@ def test_what_exists_is_kept_as_folder_and_replaced_as_file_where_that_is_said(
     target: Identity, alice: Account, source: Path, as_target: Callable[[str], Trial]
 ) -> None:
     as_target(f"mkdir -m 755 {alice.home}/.codex; echo old > {alice.home}/.codex/auth.json")
-    assert provision.provide(target, target.home, folders=(".codex",)).made == ()
-    copy = Copy(source=source, target=".codex/auth.json", replace=True)
-    assert provision.provide(target, target.home, copies=(copy,)).made == (".codex/auth.json",)
+    assert homefiles.provide(target, target.home, folders=(".codex",)).made == ()
+    copy = ProvidedFile(source=source, target=".codex/auth.json", replace=True)
+    assert homefiles.provide(target, target.home, files=(copy,)).made == (".codex/auth.json",)
     assert owner_and_mode(alice.home / ".codex") == (alice.uid, alice.gid, 0o755)
     assert (alice.home / ".codex" / "auth.json").read_bytes() == source.read_bytes()
 
@@ -92,8 +92,8 @@ def test_a_file_that_its_owner_has_rewritten_is_kept_and_one_of_ours_replaced(
     known: dict[str, str] = {}
 
     def provide() -> tuple[bool, bool]:
-        copy = Copy(source=source, target="auth.json", known=known)
-        done = provision.provide(target, target.home, copies=(copy,), account="7:")
+        copy = ProvidedFile(source=source, target="auth.json")
+        done = homefiles.provide(target, target.home, files=(copy,), known=known, account="7:")
         known.update(done.digests)
         return bool(done.made), bool(done.kept)
 
@@ -133,14 +133,14 @@ def test_a_link_in_the_home_leads_nothing_out_of_it(  # noqa: PLR0913, PLR0917  
     (victim / "auth.json").write_text("kept")
     aim = victim if link == ".codex" else victim / "auth.json"
     as_target(f"cd {alice.home}; [ {link} = .codex ] || mkdir .codex; ln -s {aim} {link}")
-    copy = Copy(source=source, target=".codex/auth.json")
+    copy = ProvidedFile(source=source, target=".codex/auth.json")
     if link == ".codex":
         with pytest.raises(NotProvided, match="links are not used"):
-            provision.provide(target, target.home, copies=(copy,))
+            homefiles.provide(target, target.home, files=(copy,))
     else:
-        assert provision.provide(target, target.home, copies=(copy,)).kept == (link,)
+        assert homefiles.provide(target, target.home, files=(copy,)).kept == (link,)
         assert (alice.home / link).is_symlink()
-        provision.provide(target, target.home, copies=(replace(copy, replace=True),))
+        homefiles.provide(target, target.home, files=(replace(copy, replace=True),))
         assert not (alice.home / link).is_symlink()
     assert (victim / "auth.json").read_text() == "kept"
     assert len(list(victim.iterdir())) == 1
@@ -151,14 +151,14 @@ def test_a_link_in_the_home_leads_nothing_out_of_it(  # noqa: PLR0913, PLR0917  
 )
 def test_a_place_outside_the_home_is_refused(target: Identity, source: Path, name: str) -> None:
     with pytest.raises(NotProvided, match="not a path below the target's home"):
-        provision.provide(target, target.home, copies=(Copy(source=source, target=name),))
+        homefiles.provide(target, target.home, files=(ProvidedFile(source=source, target=name),))
 
 
 def test_only_a_small_regular_file_of_the_services_own_is_a_source(
     place: Path, target: Identity, alice: Account, source: Path, as_target: Callable[[str], Trial]
 ) -> None:
     def provide(path: Path) -> None:
-        provision.provide(target, target.home, copies=(Copy(source=path, target="copy"),))
+        homefiles.provide(target, target.home, files=(ProvidedFile(source=path, target="copy"),))
 
     (place / "folder").mkdir()
     with pytest.raises(NotProvided, match="never a whole folder"):
@@ -170,7 +170,7 @@ def test_only_a_small_regular_file_of_the_services_own_is_a_source(
         provide(place / "fifo")
     with pytest.raises(NotProvided, match="No such file"):
         provide(place / "missing")
-    (place / "large").write_bytes(b"x" * (provision.SIZE_LIMIT + 1))
+    (place / "large").write_bytes(b"x" * (homefiles.SIZE_LIMIT + 1))
     with pytest.raises(NotProvided, match="more than"):
         provide(place / "large")
     as_target(f"ln -s {source} {alice.home}/link; echo x > {alice.home}/own")
@@ -187,9 +187,9 @@ def test_a_home_that_the_target_cannot_write_is_said_and_nothing_is_left(
     alice.home.chmod(0o755)
     try:
         with pytest.raises(NotProvided, match=r"\.codex: Permission denied"):
-            provision.provide(target, target.home, folders=(".codex",))
+            homefiles.provide(target, target.home, folders=(".codex",))
         with pytest.raises(NotProvided, match="Permission denied"):
-            provision.provide(target, target.home, copies=(Copy(source=source, target="x"),))
+            homefiles.provide(target, target.home, files=(ProvidedFile(source=source, target="x"),))
         assert list(alice.home.iterdir()) == []
     finally:
         os.chown(alice.home, alice.uid, alice.gid)
@@ -197,8 +197,8 @@ def test_a_home_that_the_target_cannot_write_is_said_and_nothing_is_left(
 
 
 def test_a_private_home_is_filled_as_the_caller(tmp_path: Path, source: Path) -> None:
-    made = provision.provide(
-        None, str(tmp_path), copies=(Copy(source=source, target=".codex/auth.json"),)
+    made = homefiles.provide(
+        None, str(tmp_path), files=(ProvidedFile(source=source, target=".codex/auth.json"),)
     )
     assert made.made == (".codex", ".codex/auth.json")
     assert made.kept == ()
@@ -226,16 +226,16 @@ def test_files_are_read_as_the_target_and_links_lead_to_nothing_of_the_services(
             "own", "link", "fifo", "folder", "mute", "held", "private", "beyond", "cwd", "loop",
             "large", "missing",
         )  # fmt: skip
-        answer, _ = provision.read(target, (str(alice.home / name) for name in names), limit=1000)
+        answer, _ = targetfiles.read(target, (str(alice.home / name) for name in names), limit=1000)
         found = {Path(path).name: content for path, content in answer.items()}
     assert found.pop("own") == found.pop("link") == b"mine\n"
     assert found.pop("large") == b"\0" * 1000
     assert set(found.values()) == {None}
-    found_there, traced = provision.read(
+    found_there, traced = targetfiles.read(
         target,
         (str(alice.home / "maps"), str(alice.home / "environ"), f"{alice.home}/"),
         limit=1 << 20,
-        traces=((str(alice.home / "own"), b"min"), (str(alice.home / "private"), b"service")),
+        searches=((str(alice.home / "own"), b"min"), (str(alice.home / "private"), b"service")),
     )
     maps, environ, listed = found_there.values()
     assert traced == (True, False)
@@ -249,13 +249,13 @@ def test_files_are_read_as_the_target_and_links_lead_to_nothing_of_the_services(
 def test_a_target_without_files_is_not_even_asked(
     target: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provision, "_PROVISIONER", Path("/nonexistent"))
-    assert provision.read(target, ("/nonexistent/a", "/etc/passwd/b"), limit=1) == (
+    monkeypatch.setattr(filerequests, "WORKER", "nonexistent")
+    assert targetfiles.read(target, ("/nonexistent/a", "/etc/passwd/b"), limit=1) == (
         {"/nonexistent/a": None, "/etc/passwd/b": None},
         (),
     )
     with pytest.raises(NotProvided, match="ended early"):
-        provision.read(target, ("/etc/passwd",), limit=1)
+        targetfiles.read(target, ("/etc/passwd",), limit=1)
 
 
 def test_only_plain_files_of_the_targets_own_are_read_without_it(
@@ -279,17 +279,17 @@ def test_only_plain_files_of_the_targets_own_are_read_without_it(
         (home / "a/b/own", b"deep\n"),
         (shared / "own", b"shared\n"),
     ):
-        assert own_file(str(plain), target, limit=100) == content
-    assert own_file(str(home / "own"), target, limit=2) == b"mi"
+        assert read_plain_file(str(plain), target, limit=100) == content
+    assert read_plain_file(str(home / "own"), target, limit=2) == b"mi"
     for name in (
         "link", "to-folder/b/own", "mute", "shut/own", "fifo", "a", "a/", "missing", "private",
         "proc/environ", "proc/fd/0", "up/auth.json", "a/../own", "own/x", "nul\0",
     ):  # fmt: skip
         with pytest.raises(NotPlain):
-            own_file(f"{home}/{name}", target, limit=100)
+            read_plain_file(f"{home}/{name}", target, limit=100)
     for path in (str(source), str(shared / "ours"), "/proc/self/maps", "/dev/null", "relative"):
         with pytest.raises(NotPlain):
-            own_file(path, target, limit=100)
+            read_plain_file(path, target, limit=100)
 
 
 def test_a_plain_file_that_becomes_a_link_while_it_is_read_tells_nothing(
@@ -317,7 +317,7 @@ def test_a_plain_file_that_becomes_a_link_while_it_is_read_tells_nothing(
         seen: set[bytes | None] = set()
         for _ in range(3000):
             try:
-                seen.add(own_file(f"{alice.home}/d/file", target, limit=100))
+                seen.add(read_plain_file(f"{alice.home}/d/file", target, limit=100))
             except NotPlain:
                 seen.add(None)
         process.kill()

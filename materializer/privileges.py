@@ -1,12 +1,10 @@
-"""Become another user for good, and prove it. Standard library only; imports nothing of ours.
+"""Drop every privilege of the service for the identity of a target, for good, and prove it.
 
-The launcher's shim imports this file in a Python started with `-I -S`, and calls `become`
-between fork and exec, so imports are few. Run as a program, it reads one order (JSON, see
-`main`) on stdin, becomes that user and executes a command: this is how the materializer asks
-"can the target run this?" without being the target itself.
+Standard library only, and few imports: the launcher's shim calls `drop` between fork and exec,
+and so do the materializer's workers.
 
 The order of steps follows OpenSSH's permanently_set_uid and util-linux's setpriv. Every
-failure is fatal: a caller that sees NotBecome must end the process.
+failure is fatal: a caller that sees NotDropped must end the process.
 """
 
 from __future__ import annotations
@@ -14,10 +12,11 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from amux.materializer.values import Identity
 
 SIGKILL = 9
@@ -43,8 +42,24 @@ UMASK = 0o077
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class NotBecome(Exception):
-    """The process is not, or not safely, the target; it must end."""
+class NotDropped(Exception):
+    """The process does not have exactly the target's identity and privileges; it must end."""
+
+
+class Ids:
+    """The numbers of an identity: all that the kernel knows of one."""
+
+    __slots__ = ("gid", "groups", "uid")
+
+    def __init__(self, uid: int, gid: int, groups: Iterable[int]) -> None:
+        self.uid = uid
+        self.gid = gid
+        self.groups = tuple(groups)
+
+    @classmethod
+    def parse(cls, uid: bytes, gid: bytes, groups: bytes) -> Ids:
+        """Read the fields that a worker is sent; commas are between the groups."""
+        return cls(int(uid), int(gid), map(int, filter(None, groups.split(b","))))
 
 
 class _CapHeader(ctypes.Structure):
@@ -59,14 +74,14 @@ class _CapData(ctypes.Structure):
     )
 
 
-def become(identity: Identity, *, death_signal: int = 0, parent: int = 0) -> None:
-    """Take on the identity, drop every way back, check it, then arm the parent's death signal.
+def drop(identity: Identity | Ids, *, death_signal: int = 0, parent: int = 0) -> None:
+    """Take on the identity, give up every way back, check that, then arm the death signal.
 
-    `parent` is the pid that must still be the parent once the signal is armed. Raises NotBecome.
+    `parent` is the pid that must still be the parent once the signal is armed. Raises NotDropped.
     """
     uid, gid, groups = identity.uid, identity.gid, identity.groups
     if uid <= 0 or gid < 0:
-        raise NotBecome(f"uid {uid}, gid {gid} is not an identity to isolate a launch with")
+        raise NotDropped(f"uid {uid}, gid {gid} cannot isolate a launch")
     before = (os.getresuid(), os.getresgid())
     # From here to exec the memory is still a copy of the service's: no ptrace, no /proc/self/mem.
     _prctl(PR_SET_DUMPABLE, 0)
@@ -77,7 +92,7 @@ def become(identity: Identity, *, death_signal: int = 0, parent: int = 0) -> Non
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
     except OSError as error:
-        raise NotBecome(f"cannot become uid {uid}, gid {gid}: {error.strerror}") from error
+        raise NotDropped(f"uid {uid}, gid {gid} cannot be set: {error.strerror}") from error
     # The kernel reset it to fs.suid_dumpable with the change of ids.
     _prctl(PR_SET_DUMPABLE, 0)
     _drop_capabilities()
@@ -88,36 +103,40 @@ def become(identity: Identity, *, death_signal: int = 0, parent: int = 0) -> Non
     if death_signal:
         _prctl(PR_SET_PDEATHSIG, death_signal)
         if parent and os.getppid() != parent:
-            raise NotBecome("the process that started this one has ended")
+            raise NotDropped("the process that started this one has ended")
 
 
-def show() -> None:
-    """Give this process its /proc/self back, for one that was executed for the target alone.
+def allow_proc_self() -> None:
+    """Make this process dumpable again, so that its own /proc/self is open to it.
 
-    Only for a program whose memory and descriptors hold nothing that the target may not have.
+    Only where its memory and descriptors hold nothing that the target may not have.
     """
     _prctl(PR_SET_DUMPABLE, 1)
 
 
-def check(identity: Identity) -> None:
+def check(identity: Identity | Ids) -> None:
     """Compare every id, the groups, umask, no_new_privs and capabilities with what they must be."""
-    uid, gid, groups = identity.uid, identity.gid, identity.groups
-    if os.getresuid() != (uid, uid, uid):
-        raise NotBecome(f"user ids are {os.getresuid()}, not {uid}")
-    if os.getresgid() != (gid, gid, gid):
-        raise NotBecome(f"group ids are {os.getresgid()}, not {gid}")
-    if set(os.getgroups()) | {gid} != set(groups) | {gid}:
-        raise NotBecome(f"groups are {sorted(os.getgroups())}, not {sorted(set(groups))}")
+    _check_ids(identity)
     found = os.umask(UMASK)
     if found != UMASK:
-        raise NotBecome(f"umask is {found:03o}, not {UMASK:03o}")
+        raise NotDropped(f"umask is {found:03o}, not {UMASK:03o}")
     if _libc.prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1:
-        raise NotBecome("no_new_privs is not set")
+        raise NotDropped("no_new_privs is not set")
     data = (_CapData * 2)()
     if _libc.capget(ctypes.byref(_CapHeader(CAPABILITY_VERSION_3, 0)), data) != 0:
-        raise NotBecome("capabilities cannot be read")
+        raise NotDropped("capabilities cannot be read")
     if any(part.effective or part.permitted or part.inheritable for part in data):
-        raise NotBecome("capabilities are left")
+        raise NotDropped("capabilities are left")
+
+
+def _check_ids(identity: Identity | Ids) -> None:
+    uid, gid, groups = identity.uid, identity.gid, identity.groups
+    if os.getresuid() != (uid, uid, uid):
+        raise NotDropped(f"user ids are {os.getresuid()}, not {uid}")
+    if os.getresgid() != (gid, gid, gid):
+        raise NotDropped(f"group ids are {os.getresgid()}, not {gid}")
+    if set(os.getgroups()) | {gid} != set(groups) | {gid}:
+        raise NotDropped(f"groups are {sorted(os.getgroups())}, not {sorted(set(groups))}")
 
 
 def _prove(before: tuple[tuple[int, int, int], tuple[int, int, int]], uid: int, gid: int) -> None:
@@ -134,12 +153,12 @@ def _prove(before: tuple[tuple[int, int, int], tuple[int, int, int]], uid: int, 
             call(*arguments)
         except PermissionError:
             continue
-        raise NotBecome(f"{call.__name__}{arguments} succeeded: privileges were not dropped")
+        raise NotDropped(f"{call.__name__}{arguments} succeeded: privileges were not dropped")
     try:
         os.setgroups([0])
     except PermissionError:
         return
-    raise NotBecome("setgroups succeeded: privileges were not dropped")
+    raise NotDropped("setgroups succeeded: privileges were not dropped")
 
 
 def _drop_capabilities() -> None:
@@ -147,10 +166,10 @@ def _drop_capabilities() -> None:
     if _libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0:
         code = ctypes.get_errno()
         if code != errno.EINVAL:  # kernels before 4.3 have no ambient set
-            raise NotBecome(f"ambient capabilities cannot be cleared: {os.strerror(code)}")
+            raise NotDropped(f"ambient capabilities cannot be cleared: {os.strerror(code)}")
     header = _CapHeader(CAPABILITY_VERSION_3, 0)
     if _libc.capset(ctypes.byref(header), (_CapData * 2)()) != 0:
-        raise NotBecome(f"capabilities cannot be dropped: {os.strerror(ctypes.get_errno())}")
+        raise NotDropped(f"capabilities cannot be dropped: {os.strerror(ctypes.get_errno())}")
 
 
 def _leave_keyring() -> None:
@@ -163,46 +182,9 @@ def _leave_keyring() -> None:
     code = ctypes.get_errno()
     # Where the call does not exist or is filtered, it is for the target too.
     if code not in {errno.ENOSYS, errno.EPERM, errno.EACCES}:
-        raise NotBecome(f"the service's keyring cannot be left: {os.strerror(code)}")
+        raise NotDropped(f"the service's keyring cannot be left: {os.strerror(code)}")
 
 
 def _prctl(option: int, value: int) -> None:
     if _libc.prctl(option, value, 0, 0, 0) != 0:
-        raise NotBecome(f"prctl {option} failed: {os.strerror(ctypes.get_errno())}")
-
-
-def main() -> None:
-    """Read an order on stdin, become its user, execute its command.
-
-    The order is JSON: `argv`, `environment`, `cwd`, and, to change identity, `identity` with
-    `uid`, `gid`, `groups`; `reads` are files that must open first. Ends with 125 and a line on
-    stderr where that fails.
-    """
-    import json  # noqa: PLC0415  # the shim has no use for these
-    import types  # noqa: PLC0415
-
-    order = json.load(sys.stdin.buffer)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    step = "identity"
-    try:
-        if order["identity"] is not None:
-            target = types.SimpleNamespace(**order["identity"])
-            become(target, death_signal=SIGKILL, parent=order["parent"])  # type: ignore[arg-type]
-        step = order["cwd"]
-        os.chdir(step)
-        for step in order["reads"]:
-            os.close(os.open(step, os.O_RDONLY | os.O_NOFOLLOW))
-        step = order["argv"][0]
-        os.execve(step, order["argv"], order["environment"])  # noqa: S606  # there is no shell
-    except NotBecome as error:
-        sys.stderr.write(f"amux: {error}\n")
-    except OSError as error:
-        sys.stderr.write(f"amux: {step}: {error.strerror}\n")
-    sys.stderr.flush()
-    os._exit(125)
-
-
-if __name__ == "__main__":
-    main()
+        raise NotDropped(f"prctl {option} failed: {os.strerror(ctypes.get_errno())}")

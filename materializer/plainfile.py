@@ -1,7 +1,7 @@
-"""Read a file that is the target's own, without a child: its owner can read it anyway.
+"""Read a regular file that the target owns in the service itself: its owner can read it anyway.
 
-No link is followed and no mount entered below the first folder of the target's, so nothing but a
-regular file of its own, reached through folders of its own or open to everybody, is ever read.
+No link is followed, and no mount is entered below the target's first folder. So the only files
+that are read are regular ones of the target's, in folders of its own or that everybody may pass.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ PLAIN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_
 
 
 class NotPlain(Exception):
-    """It takes the target itself to say what is there."""
+    """The path does not name a plain file of the target's: only the target may look there."""
 
 
-def own_file(path: str, identity: Identity, *, limit: int) -> bytes:
-    """Return at most `limit` bytes of a plain file of the target's own; raise NotPlain else."""
+def read_plain_file(path: str, identity: Identity, *, limit: int) -> bytes:
+    """Return at most `limit` bytes of a plain file that the target owns, or raise NotPlain."""
     name = Path(path)
     if path.endswith("/") or not name.is_absolute() or ".." in name.parts:
         raise NotPlain(path)
@@ -40,7 +40,7 @@ def own_file(path: str, identity: Identity, *, limit: int) -> bytes:
 
 
 def _require_passable(fd: int, identity: Identity, device: int | None) -> int | None:
-    """Return the device that the target's own folders lie on, once there was one."""
+    """Check a folder of the path; return the device of the target's own, None above them."""
     found = os.fstat(fd)
     if found.st_uid == identity.uid:
         if not found.st_mode & stat.S_IXUSR or device not in {None, found.st_dev}:
@@ -53,7 +53,7 @@ def _require_passable(fd: int, identity: Identity, device: int | None) -> int | 
 
 def _read(folder: int, name: str, identity: Identity, device: int | None, limit: int) -> bytes:
     looked = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    if not stat.S_ISREG(looked.st_mode):  # before it is opened: a device acts on that
+    if not stat.S_ISREG(looked.st_mode):  # looked at before: opening a device may have effects
         raise NotPlain(name)
     with os.fdopen(os.open(name, PLAIN, dir_fd=folder), "rb") as file:
         found = os.fstat(file.fileno())
