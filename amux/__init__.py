@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from amux.launcher.session.store import Listing, SessionRecord
     from amux.launcher.supervisor import Session, Supervisor
     from amux.materializer.values import ProvidedFile
-    from amux.providers.base import Mode
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import Mode, Sighting
 
 _HOMES: Final = {
     "AmuxError": "amux.errors",
@@ -79,7 +78,7 @@ _HOMES: Final = {
     "ServerRequestRefused": "amux.launcher.channel.jsonrpc",
     "Session": "amux.launcher.supervisor",
     "SessionRecord": "amux.launcher.session.store",
-    "Sighting": "amux.providers.sighting",
+    "Sighting": "amux.providers.base",
     "Supervisor": "amux.launcher.supervisor",
     "Terminal": "amux.launcher.process.pty",
     "UpsertRequest": "amux.hub.values",

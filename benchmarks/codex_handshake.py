@@ -55,7 +55,7 @@ def bound(home: CodexHome) -> float:
     begin = time.perf_counter()
     process = start(home, plan.argv)
     try:
-        provider.control(JsonRpcChannel(process), request, grant, plan)
+        provider.handshake(JsonRpcChannel(process), request, grant, plan)
         return time.perf_counter() - begin
     finally:
         process.stop(close=0.0, term=5.0)

@@ -79,8 +79,7 @@ from amux.launcher.steps.record import (
 from amux.launcher.steps.relocated_home import furnish
 from amux.launcher.steps.resolve import resolve_target
 from amux.materializer import runs
-from amux.providers.base import VERSION, Confirmed, Evidence, Framing, Mode
-from amux.providers.ending import Ending
+from amux.providers.base import VERSION, Confirmed, Evidence, Framing, Mode, Shutdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,8 +92,7 @@ if TYPE_CHECKING:
     from amux.launcher.request import LaunchRequest
     from amux.launcher.session.notice import Notice
     from amux.launcher.steps.app_server import Server
-    from amux.providers.base import AgentRequest, LaunchPlan
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import AgentRequest, LaunchPlan, Sighting
 
 NOT_MADE: Final = "the launch could not be made"
 STDIO: Final = {
@@ -163,7 +161,7 @@ def _carry(
     agent, plan, process, channel = begun.agent, begun.plan, begun.process, begun.channel
     stop_if_failed.callback(_end, attempt, agent, process)
     confirmed = together(confirmed, begun.confirmed)
-    ending = held(target.provider.ending, Ending)(agent)
+    ending = held(target.provider.shutdown, Shutdown)(agent)
     refused = functools.partial(_end_refused, sessions, record.id, process, ending)
     settled = functools.partial(write_settled, sessions, record.id)
     if isinstance(channel, JsonLinesChannel) and grant is not None:
@@ -404,11 +402,11 @@ def _begin(
 
 def _end(attempt: Attempt, agent: AgentRequest, process: AgentProcess) -> None:
     """End an agent whose launch fails; nothing of it is cut short."""
-    end(process, held(attempt.target.provider.ending, Ending)(agent))
+    end(process, held(attempt.target.provider.shutdown, Shutdown)(agent))
 
 
 def _end_refused(
-    sessions: SessionStore, session: str, process: AgentProcess, ending: Ending, reason: str
+    sessions: SessionStore, session: str, process: AgentProcess, ending: Shutdown, reason: str
 ) -> None:
     """End a run from within, and write down why."""
     try:

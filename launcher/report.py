@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from amux.providers.base import Evidence
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import Evidence, Sighting
 
 SCHEMA: Final = 1
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from amux.launcher.channel.stdio_relay import Driving
     from amux.launcher.process.spawn import AgentProcess, ExitStatus
     from amux.launcher.report import LaunchReport
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import Sighting
 
 
 class Run:

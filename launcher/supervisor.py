@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from amux.launcher.process.pty import Terminal
     from amux.launcher.report import LaunchReport
     from amux.launcher.run import Run
-    from amux.providers.base import JsonObject
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import JsonObject, Sighting
 
 __all__ = ["Event", "EventKind", "ExitStatus", "LaunchRequest", "Session", "Supervisor", "Watch"]
 

@@ -36,7 +36,7 @@ class GenericProvider(Provider):
         missing=("memory protocol", "memory tools", "control of the agent's native memory"),
     )
 
-    def version(self, output: str) -> str:
+    def parse_version(self, output: str) -> str:
         """Return the first dotted number printed, or nothing: any command may be launched."""
         return version_in(output)
 

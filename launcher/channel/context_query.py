@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 from amux.launcher.errors import AgentFailed, ChannelError, DeadlinePassed
 from amux.launcher.provider_call import held
+from amux.providers.base import TurnEvent
 from amux.providers.errors import ProviderError
-from amux.providers.inquiry import Moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amux.providers.base import JsonObject, Provider
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import JsonObject, Provider, Sighting
 
 
 IDLE_SECONDS: Final = 0.5
@@ -45,8 +44,8 @@ class Inquiry:
         idle: float = IDLE_SECONDS,
         queued: float = QUEUED_SECONDS,
     ) -> None:
-        self._moment = held(provider.moment, Moment, NoneType)
-        self._answered = held(provider.answered, tuple, NoneType)
+        self._moment = held(provider.turn_event, TurnEvent, NoneType)
+        self._answered = held(provider.read_context, tuple, NoneType)
         self._question = question
         self._send = send
         self._told = told
@@ -64,7 +63,7 @@ class Inquiry:
 
     def sent(self, message: JsonObject) -> None:
         """Look at a message that is about to be sent to the agent."""
-        if self._moment(message) is Moment.TURN_BEGUN:
+        if self._moment(message) is TurnEvent.BEGUN:
             with self._changed:
                 self._queued = self._queued or self._busy
                 self._busy = True
@@ -84,12 +83,12 @@ class Inquiry:
             self._hear(seen)
             return True
         with self._changed:
-            if moment is Moment.TURN_BEGUN:
+            if moment is TurnEvent.BEGUN:
                 self._queued = self._queued and self._busy
                 self._busy = True
-            elif moment is Moment.COMPACTED:
+            elif moment is TurnEvent.COMPACTED:
                 self._due = True
-            elif moment is Moment.TURN_OVER:
+            elif moment is TurnEvent.ENDED:
                 self._turns += 1
                 self._busy = False
                 self._see_to_it()
@@ -152,5 +151,5 @@ def open_inquiry(
     told: Callable[[tuple[Sighting, ...]], None],
 ) -> Inquiry | None:
     """Return the inquiry of a run over its channel; None for an agent that cannot be asked."""
-    question = held(provider.inquiry, dict, NoneType)()
+    question = held(provider.context_request, dict, NoneType)()
     return None if question is None else Inquiry(provider, question, send, told)

@@ -17,8 +17,8 @@ from amux.launcher.errors import LaunchError
 from amux.launcher.evidence import transcript
 from amux.launcher.provider_call import held
 from amux.materializer.errors import MaterializeError
+from amux.providers.base import NATIVE_MEMORY, Sighting, TranscriptPart, Transcripts
 from amux.providers.errors import ProviderError
-from amux.providers.sighting import NATIVE_MEMORY, Sighting, TranscriptPart, Transcripts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,10 +115,10 @@ class Conversation:
         """
         if not self._bound:
             return ""
-        identify = held(self._provider.told_by, str)
+        identify = held(self._provider.identify_conversation, str)
         ids = set()
         with contextlib.suppress(*UNREADABLE):
-            patterns = held(self._provider.unnamed, tuple)(self._request)
+            patterns = held(self._provider.candidate_transcripts, tuple)(self._request)
             for path in transcript.newer(patterns, self._identity, since=self._began):
                 one = transcript.read(path, self._identity)
                 if one is not None:
@@ -213,7 +213,7 @@ class Conversation:
         return named(self._request, native_id)
 
     def _sightings(self, part: TranscriptPart) -> tuple[Sighting, ...]:
-        return held(self._provider.sightings, tuple)(part)
+        return held(self._provider.read_transcript, tuple)(part)
 
     def _part(
         self, found: Standing, native_id: str, *, ours: bool, main: bool = True

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from amux.launcher.evidence.notices import Notices
     from amux.launcher.memory.grant import Memory
     from amux.launcher.steps.attempt import Attempt
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import Sighting
 
 LIST_SECONDS: Final = 10.0
 """How long a stream launch waits for the list, after the agent's own handshake."""
@@ -91,7 +91,7 @@ def open_hearing(attempt: Attempt, memory: Memory | None, undo: contextlib.ExitS
     An agent that only prints its help starts no server, and lacks none.
     """
     target = attempt.target
-    converses = held(target.provider.converses, bool)(target.arguments)
+    converses = held(target.provider.opens_conversation, bool)(target.arguments)
     if memory is None or memory.frozen.tools is not Tools.MCP or not converses:
         return Hearing(None, waits=False)
     witness = open_witness(attempt.paths, target.identity)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from amux.launcher.process.signal_safe import Moment
 from amux.materializer.witness import listen, receive
-from amux.providers.sighting import MEMORY_TOOLS, Sighting
+from amux.providers.base import MEMORY_TOOLS, Sighting
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from amux.launcher.session.store import SessionStore, TranscriptMark
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import Sighting
 
 
 class Notices:

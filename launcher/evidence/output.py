@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from amux.launcher.errors import AgentFailed, ChannelError, LaunchError
 from amux.launcher.provider_call import held
-from amux.providers.base import VERSION, Confirmed, Evidence
+from amux.providers.base import VERSION, Confirmed, Evidence, Sighting
 from amux.providers.errors import ProviderError
-from amux.providers.sighting import Sighting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +43,7 @@ class Watcher:
         if self._over:
             return
         try:
-            found = held(self._provider.observe, tuple)(message)
+            found = held(self._provider.on_message, tuple)(message)
             self._check_version(found)
             fresh = tuple(one for one in found if one not in self._known)
             if fresh:

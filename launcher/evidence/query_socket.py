@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from amux.hub.unixsocket import LONGEST_PATH, connect
 from amux.launcher.errors import AgentFailed, ChannelError
-from amux.providers.sighting import NATIVE_MEMORY, Sighting
+from amux.providers.base import NATIVE_MEMORY, Sighting
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -33,7 +33,7 @@ class Attendance:
 
     def attend(self, server: Server, agent: AgentRequest, grant: Grant) -> None:
         """Settle each thread that a person opens, until the server ends."""
-        settle = held(self.attempt.target.provider.attend, Confirmed, NoneType)
+        settle = held(self.attempt.target.provider.on_server_message, Confirmed, NoneType)
         server.attend(
             lambda message, settled: settle(server.channel, message, agent, grant, settled),
             self._told,

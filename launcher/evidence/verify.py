@@ -13,13 +13,13 @@ from amux.launcher.evidence import transcript
 from amux.launcher.evidence.query_socket import ask_at
 from amux.launcher.provider_call import held
 from amux.launcher.steps.record import write_seen
-from amux.providers.sighting import TranscriptPart
+from amux.providers.base import TranscriptPart
 
 if TYPE_CHECKING:
     from amux.launcher.host import Host
     from amux.launcher.session.store import SessionRecord, SessionStore, TranscriptMark
     from amux.materializer.values import Identity
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import Sighting
 
 
 def verify(record: SessionRecord, host: Host, sessions: SessionStore) -> tuple[Sighting, ...]:
@@ -68,7 +68,7 @@ def _read(record: SessionRecord, mark: TranscriptMark, host: Host) -> tuple[Sigh
             from_start=found.start == 0,
             truncated=found.truncated,
         )
-        for one in held(provider.sightings, tuple)(part):
+        for one in held(provider.read_transcript, tuple)(part):
             seen[one.control, one.source] = one
     return tuple(seen.values())
 

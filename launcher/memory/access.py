@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from amux.launcher.request import LaunchRequest
     from amux.launcher.target import ResolvedTarget
     from amux.materializer.values import Identity
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import Sighting
 
 
 def check_access(

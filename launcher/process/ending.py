@@ -22,7 +22,7 @@ from amux.launcher.process.stdio import Stdio
 if TYPE_CHECKING:
     from amux.launcher.process.agent import AgentProcess
     from amux.materializer.values import Identity
-    from amux.providers.ending import Ending
+    from amux.providers.base import Shutdown
 
 END_SECONDS: Final = 30.0
 """For an agent to end after its stdin has."""
@@ -36,7 +36,7 @@ FREEZE_SECONDS: Final = 5.0
 RETRY: Final = 0.02
 
 
-def end(process: AgentProcess, ending: Ending) -> None:
+def end(process: AgentProcess, ending: Shutdown) -> None:
     """End the agent and its descendants, and wait until they are gone.
 
     Takes END_SECONDS at most, or BUSY_SECONDS where the agent holds a lock of `ending`.
@@ -44,23 +44,23 @@ def end(process: AgentProcess, ending: Ending) -> None:
     if process.request.stdio is not Stdio.PIPES:
         process.stop()
         return
-    if not ending.locks:
+    if not ending.lock_files:
         process.stop(close=END_SECONDS, term=TERM_SECONDS)
         return
     pids = _kill_idle(process, ending)
     process.stop(close=0.0, term=TERM_SECONDS)
-    _remove(_own(ending.own, pids), process.request.identity)
+    _remove(_own(ending.pid_folders, pids), process.request.identity)
 
 
-def begin_end(process: AgentProcess, ending: Ending) -> None:
+def begin_end(process: AgentProcess, ending: Shutdown) -> None:
     """Start to stop a run that amux gives up, once the agent holds no lock; return at once."""
-    if not _locked(ending.locks):
+    if not _locked(ending.lock_files):
         process.begin_stop()
         return
 
     def stop_idle() -> None:
         until = time.monotonic() + BUSY_SECONDS
-        while _locked(ending.locks) and time.monotonic() < until:
+        while _locked(ending.lock_files) and time.monotonic() < until:
             if process.wait(RETRY) is not None:
                 return
         process.begin_stop()
@@ -68,17 +68,17 @@ def begin_end(process: AgentProcess, ending: Ending) -> None:
     threading.Thread(target=stop_idle, name=f"amux-end-{process.pid}", daemon=True).start()
 
 
-def _kill_idle(process: AgentProcess, ending: Ending) -> tuple[int, ...]:
+def _kill_idle(process: AgentProcess, ending: Shutdown) -> tuple[int, ...]:
     """Kill the agent's group at a moment without a lock; return the processes that it had."""
     until = time.monotonic() + BUSY_SECONDS
     while process.status is None:
         process.signal_group(signal.SIGSTOP)
         pids = _frozen(process)
-        if not _locked(ending.locks) or time.monotonic() > until:
+        if not _locked(ending.lock_files) or time.monotonic() > until:
             process.signal_group(signal.SIGKILL)
             return pids
         process.signal_group(signal.SIGCONT)
-        while _locked(ending.locks) and time.monotonic() < until:
+        while _locked(ending.lock_files) and time.monotonic() < until:
             if process.wait(RETRY) is not None:
                 break
     return ()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from amux.launcher.process.spawn import ExitStatus
     from amux.launcher.report import LaunchReport
     from amux.launcher.session.notice import Notice
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import Sighting
 
 
 class EventKind(StrEnum):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import Sighting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

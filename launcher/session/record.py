@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from amux.providers.base import Mode, Tools
-from amux.providers.sighting import Sighting
+from amux.providers.base import Mode, Sighting, Tools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,7 +23,7 @@ def continued(
     provider: Provider, request: AgentRequest, named: NativeResume, identity: Identity | None
 ) -> NativeResume | None:
     """Return the conversation as its files tell; None where there is none, so that one is begun."""
-    ask = held(provider.continued, NativeResume, tuple, NoneType)
+    ask = held(provider.resolve_resume, NativeResume, tuple, NoneType)
     facts = Facts()
     for _ in range(ROUNDS):
         answer = ask(request, named, facts)

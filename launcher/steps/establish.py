@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from amux.launcher.memory.grant import Memory
     from amux.launcher.request import LaunchRequest
     from amux.launcher.steps.attempt import Attempt
-    from amux.providers.base import Confirmed, LaunchPlan
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import Confirmed, LaunchPlan, Sighting
 
 
 def established(  # noqa: PLR0913  # what each step came to, each by its own name

@@ -147,12 +147,12 @@ def _plan_known(
 def _facts(attempt: Attempt, agent: AgentRequest) -> Facts:
     """Read what the provider asks about, and what that leads to."""
     provider, identity = attempt.target.provider, attempt.target.identity
-    traces = held(provider.traces, tuple)(agent)
-    facts = read_facts(held(provider.questions, tuple)(agent), identity, traces)
+    traces = held(provider.files_to_search, tuple)(agent)
+    facts = read_facts(held(provider.files_to_read, tuple)(agent), identity, traces)
     # Files of the run are not in place yet.
     given = {str(attempt.paths.config / one.name): one.content for one in attempt.given}
     facts = Facts({**facts.files, **given}, facts.found)
-    further = held(provider.follow, tuple)(agent, facts)
+    further = held(provider.more_files_to_read, tuple)(agent, facts)
     if not further:
         return facts
     return Facts({**facts.files, **read_facts(further, identity).files, **given}, facts.found)
@@ -201,7 +201,7 @@ def control(
     """Do the handshake on the agent's own channel and confirm the controls."""
     provider = attempt.target.provider
     try:
-        return held(provider.control, Confirmed)(channel, agent, grant, plan)
+        return held(provider.handshake, Confirmed)(channel, agent, grant, plan)
     except NotConfirmed as error:
         raise MemoryNotIsolated(str(error)) from error
     except RequestRefused as error:
@@ -254,9 +254,9 @@ def controls(  # noqa: PLR0913  # what a request is held to, and who hears of it
     cannot be held to the launch.
     """
     provider, instructions = attempt.target.provider, confirmed.instructions or ""
-    admit, outgoing = held(provider.admit), held(provider.outgoing, dict)
+    admit, outgoing = held(provider.check_request), held(provider.rewrite_request, dict)
     own = confirmed.subagent_instructions
-    opened = held(provider.opened, Confirmed, NoneType)
+    opened = held(provider.on_response, Confirmed, NoneType)
     known = set(agent.conversations) | {confirmed.native_id or ""}
 
     def before(method: str, params: JsonObject) -> JsonObject:
@@ -284,9 +284,9 @@ def driving(attempt: Attempt, instructions: str, watch: Callable[[JsonObject], N
     from amux.launcher.channel.stdio_relay import Driving  # noqa: PLC0415  # few launches are driven
 
     provider = attempt.target.provider
-    outgoing = held(provider.outgoing, dict)
+    outgoing = held(provider.rewrite_request, dict)
     return Driving(
         hold=lambda message: outgoing(str(message.get("type")), message, instructions),
-        refusal=held(provider.refusal, dict, NoneType),
+        refusal=held(provider.error_response, dict, NoneType),
         watch=watch,
     )

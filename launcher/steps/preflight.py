@@ -18,8 +18,7 @@ from amux.launcher.process.spawn import SpawnRequest, spawn
 from amux.launcher.provider_call import held
 from amux.launcher.session.store import timestamp
 from amux.launcher.steps.versions import is_itself
-from amux.providers.base import Confirmed, Evidence, Framing
-from amux.providers.ending import Ending
+from amux.providers.base import Confirmed, Evidence, Framing, Shutdown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +87,7 @@ def run_preflight(  # noqa: PLR0913  # what a run needs, each by its own name
         known = memory.recall(remember)
         if known is not None:
             return known
-    ending = held(provider.ending, Ending)(request)
+    ending = held(provider.shutdown, Shutdown)(request)
     process = spawn(
         SpawnRequest(
             argv=step.argv,
@@ -100,7 +99,7 @@ def run_preflight(  # noqa: PLR0913  # what a run needs, each by its own name
     )
     try:
         kind = JsonRpcChannel if step.framing is Framing.JSON_RPC else JsonLinesChannel
-        confirmed = held(provider.confirm, Confirmed)(kind(process), request, grant)
+        confirmed = held(provider.confirm_preflight, Confirmed)(kind(process), request, grant)
     finally:
         end(process, ending)
     if remember is not None:

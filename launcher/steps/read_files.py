@@ -14,11 +14,11 @@ from amux.providers.base import MAX_FACT_BYTES, Facts
 
 if TYPE_CHECKING:
     from amux.materializer.values import Identity
-    from amux.providers.base import Trace
+    from amux.providers.base import FileSearch
 
 
 def read_facts(
-    paths: tuple[str, ...], identity: Identity | None, traces: tuple[Trace, ...] = ()
+    paths: tuple[str, ...], identity: Identity | None, traces: tuple[FileSearch, ...] = ()
 ) -> Facts:
     """Return each path's first MAX_FACT_BYTES bytes, or None where no regular file can be read.
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from amux.launcher.report import LaunchReport
     from amux.launcher.session.store import SessionRecord, SessionStore, TranscriptMark
     from amux.launcher.steps.attempt import Attempt
-    from amux.providers.base import Confirmed, Evidence, LaunchPlan
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import Confirmed, Evidence, LaunchPlan, Sighting
 
 
 LIVE: Final = Alone()

@@ -40,7 +40,7 @@ def resolve_target(request: LaunchRequest, host: Host, sessions: SessionStore) -
     _check(request, stored, provider)
     native = None
     if stored is None:
-        native = held(provider.native_resume, NativeResume, NoneType)(request.arguments)
+        native = held(provider.find_resume, NativeResume, NoneType)(request.arguments)
     if native is not None:
         stored = sessions.by_native_id(provider.name, native.native_id)
     user = request.user or (stored.user if stored else "") or None
@@ -65,7 +65,7 @@ def resolve_target(request: LaunchRequest, host: Host, sessions: SessionStore) -
             None if identity is None else identity.uid,
             functools.partial(ask_version, identity=identity, environment=environment, cwd=cwd),
         )
-    version = held(provider.version, str)(printed)
+    version = held(provider.parse_version, str)(printed)
     if native is not None and stored is None:
         known = AgentRequest(
             command=command.argv,

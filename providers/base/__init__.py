@@ -30,15 +30,30 @@ from amux.providers.base.request import (
     MAX_FACT_BYTES,
     AgentRequest,
     Facts,
+    FileSearch,
     Grant,
     Mode,
     NativeResume,
     Tools,
-    Trace,
 )
+from amux.providers.base.shutdown import Shutdown
+from amux.providers.base.transcript import (
+    INSTRUCTIONS,
+    MEMORY_TOOLS,
+    NATIVE_MEMORY,
+    PROTOCOL,
+    Sighting,
+    TranscriptPart,
+    Transcripts,
+)
+from amux.providers.base.turn import TurnEvent
 
 __all__ = [
+    "INSTRUCTIONS",
     "MAX_FACT_BYTES",
+    "MEMORY_TOOLS",
+    "NATIVE_MEMORY",
+    "PROTOCOL",
     "VERSION",
     "AgentRequest",
     "Capabilities",
@@ -46,6 +61,7 @@ __all__ = [
     "Confirmed",
     "Evidence",
     "Facts",
+    "FileSearch",
     "Framing",
     "Grant",
     "JsonObject",
@@ -55,6 +71,10 @@ __all__ = [
     "PipelinedChannel",
     "Preflight",
     "Provider",
+    "Shutdown",
+    "Sighting",
     "Tools",
-    "Trace",
+    "TranscriptPart",
+    "Transcripts",
+    "TurnEvent",
 ]

@@ -6,16 +6,16 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from amux.providers.base.plan import Confirmed
-from amux.providers.ending import Ending
+from amux.providers.base.shutdown import Shutdown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from amux.providers.base.channel import Channel, JsonObject
     from amux.providers.base.plan import Capabilities, Evidence, LaunchPlan, Preflight
-    from amux.providers.base.request import AgentRequest, Facts, Grant, NativeResume, Trace
-    from amux.providers.inquiry import Moment
-    from amux.providers.sighting import Sighting, TranscriptPart, Transcripts
+    from amux.providers.base.request import AgentRequest, Facts, FileSearch, Grant, NativeResume
+    from amux.providers.base.transcript import Sighting, TranscriptPart, Transcripts
+    from amux.providers.base.turn import TurnEvent
 
 
 class Provider(ABC):
@@ -37,7 +37,7 @@ class Provider(ABC):
     unknown_conversation: ClassVar[tuple[str, ...]] = ()
     """What the agent says where it is to resume a conversation that it does not have."""
 
-    def native_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
+    def find_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
         """Find a resume or fork of a native conversation among the agent's own arguments.
 
         When: before memory, in a launch that names no session of amux.
@@ -46,21 +46,21 @@ class Provider(ABC):
         return None
 
     @abstractmethod
-    def version(self, output: str) -> str:
+    def parse_version(self, output: str) -> str:
         """Return the version in what `<command> --version` printed; raise UnknownVersion.
 
         When: before memory; `output` is empty for a provider that names no executable.
         """
 
-    def continued(
+    def resolve_resume(
         self, request: AgentRequest, named: NativeResume, facts: Facts
     ) -> NativeResume | tuple[str, ...] | None:
         """Say which conversation the arguments continue, where they do not name it by its id.
 
-        `named` is what `native_resume` found. Return paths to have them read first (as facts are
+        `named` is what `find_resume` found. Return paths to have them read first (as facts are
         named): the next call has them. None: there is no such conversation, so a new one begins.
 
-        When: before memory, where amux has no record of what `native_resume` found.
+        When: before memory, where amux has no record of what `find_resume` found.
         """
         del request, facts
         return named
@@ -68,12 +68,12 @@ class Provider(ABC):
     def transcripts(self, request: AgentRequest, native_id: str) -> Transcripts | None:
         """Name the files that hold this conversation; None where the agent keeps none.
 
-        When: resumed, running and ended, each time before `sightings`.
+        When: resumed, running and ended, each time before `read_transcript`.
         """
         del request, native_id
         return None
 
-    def sightings(self, part: TranscriptPart) -> tuple[Sighting, ...]:
+    def read_transcript(self, part: TranscriptPart) -> tuple[Sighting, ...]:
         """Read what a part of a conversation's file shows.
 
         A later sighting of a control takes the place of an earlier one.
@@ -84,7 +84,7 @@ class Provider(ABC):
         del part
         return ()
 
-    def questions(self, request: AgentRequest) -> tuple[str, ...]:
+    def files_to_read(self, request: AgentRequest) -> tuple[str, ...]:
         """Name the absolute paths that the plan depends on; `FOLDER/*.ending` stands for many.
 
         When: planning.
@@ -92,7 +92,7 @@ class Provider(ABC):
         del request
         return ()
 
-    def traces(self, request: AgentRequest) -> tuple[Trace, ...]:
+    def files_to_search(self, request: AgentRequest) -> tuple[FileSearch, ...]:
         """Name what to look for in files that are too long to be read as facts.
 
         When: planning.
@@ -100,10 +100,10 @@ class Provider(ABC):
         del request
         return ()
 
-    def follow(self, request: AgentRequest, facts: Facts) -> tuple[str, ...]:
+    def more_files_to_read(self, request: AgentRequest, facts: Facts) -> tuple[str, ...]:
         """Name further paths, which the files that were read led to.
 
-        When: planning, once, with the files of `questions` in `facts`.
+        When: planning, once, with the files of `files_to_read` in `facts`.
         """
         del request, facts
         return ()
@@ -121,16 +121,16 @@ class Provider(ABC):
         When: planning, without `confirmed`; after a pre-flight again, with what it confirmed.
         """
 
-    def ending(self, request: AgentRequest) -> Ending:
+    def shutdown(self, request: AgentRequest) -> Shutdown:
         """Say how to end an agent that must not be cut short.
 
         When: pre-flight, starting and running, for an agent that was only asked, whose launch
         fails, or whose run is ended by amux.
         """
         del request
-        return Ending()
+        return Shutdown()
 
-    def confirm(self, channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
+    def confirm_preflight(self, channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
         """Ask a pre-flight's agent for the controls; raise NotConfirmed with its own answer.
 
         When: pre-flight, if `plan` returned one.
@@ -148,7 +148,7 @@ class Provider(ABC):
         del request, said
         return ""
 
-    def converses(self, arguments: tuple[str, ...]) -> bool:
+    def opens_conversation(self, arguments: tuple[str, ...]) -> bool:
         """Say whether the agent's own arguments open a conversation; some only print (`--help`).
 
         When: starting, before the agent.
@@ -156,7 +156,7 @@ class Provider(ABC):
         del arguments
         return True
 
-    def control(
+    def handshake(
         self, channel: Channel, request: AgentRequest, grant: Grant | None, plan: LaunchPlan
     ) -> Confirmed:
         """Do the handshake on the agent's channel and confirm the controls; raise NotConfirmed.
@@ -166,7 +166,7 @@ class Provider(ABC):
         del channel, request, grant
         return Confirmed(instructions=plan.instructions)
 
-    def inquiry(self) -> JsonObject | None:
+    def context_request(self) -> JsonObject | None:
         """Return the message that asks the agent on its channel what its context holds.
 
         None where the agent cannot be asked.
@@ -175,7 +175,7 @@ class Provider(ABC):
         """
         return None
 
-    def outgoing(
+    def rewrite_request(
         self,
         method: str,
         params: JsonObject,
@@ -194,39 +194,39 @@ class Provider(ABC):
         del method, instructions, subagent_instructions
         return params
 
-    def refusal(self, message: JsonObject, reason: str) -> JsonObject | None:
-        """Return what the agent would answer to a message that `outgoing` refused, if anything.
+    def error_response(self, message: JsonObject, reason: str) -> JsonObject | None:
+        """Return what the agent would answer to a message that `rewrite_request` refused; or None.
 
         When: running, with a plan that is `driven`.
         """
         del message, reason
         return None
 
-    def admit(
+    def check_request(
         self, channel: Channel, method: str, params: JsonObject, known: frozenset[str]
     ) -> None:
         """Refuse a supervisor's own request for a conversation that the launch cannot hold.
 
-        `params` are as `outgoing` returned them; `known` holds the native ids of the session's own.
-        Raises BadArguments.
+        `params` are as `rewrite_request` returned them; `known` holds the native ids of the
+        session's own. Raises BadArguments.
 
-        When: running, after each `outgoing` that raised nothing.
+        When: running, after each `rewrite_request` that raised nothing.
         """
         del channel, method, params, known
 
-    def opened(
+    def on_response(
         self, channel: Channel, method: str, result: JsonObject, request: AgentRequest
     ) -> Confirmed | None:
         """Act on the result of a supervisor's own request: it may have opened a conversation.
 
         Return what was established about it, None where it opened none.
 
-        When: running, for each result of a request that `admit` let through.
+        When: running, for each result of a request that `check_request` let through.
         """
         del channel, method, result, request
         return None
 
-    def observe(self, message: JsonObject) -> tuple[Evidence | Sighting, ...]:
+    def on_message(self, message: JsonObject) -> tuple[Evidence | Sighting, ...]:
         """Read evidence in a later message of the channel; raise NotConfirmed if it contradicts.
 
         What contradicts the launch and need not end it is a Sighting.
@@ -236,8 +236,8 @@ class Provider(ABC):
         del message
         return ()
 
-    def answered(self, message: JsonObject) -> tuple[Sighting, ...] | None:
-        """Read the answer to `inquiry`; None for any other message.
+    def read_context(self, message: JsonObject) -> tuple[Sighting, ...] | None:
+        """Read the answer to `context_request`; None for any other message.
 
         Return no sighting of what the agent does not tell.
 
@@ -246,15 +246,15 @@ class Provider(ABC):
         del message
         return None
 
-    def moment(self, message: JsonObject) -> Moment | None:
+    def turn_event(self, message: JsonObject) -> TurnEvent | None:
         """Say whether a message of the channel, in either direction, begins or ends a turn.
 
-        When: running, for each message, if `inquiry` returned one.
+        When: running, for each message, if `context_request` returned one.
         """
         del message
         return None
 
-    def attend(
+    def on_server_message(
         self,
         channel: Channel,
         message: JsonObject | None,
@@ -273,7 +273,7 @@ class Provider(ABC):
         del channel, message, request, grant, settled
         return None
 
-    def unnamed(self, request: AgentRequest) -> tuple[str, ...]:
+    def candidate_transcripts(self, request: AgentRequest) -> tuple[str, ...]:
         """Name the files among which a run's conversation is where nothing tells its native id.
 
         Patterns, as in `transcripts`; none for a run that may have ended well without a file.
@@ -283,10 +283,10 @@ class Provider(ABC):
         del request
         return ()
 
-    def told_by(self, request: AgentRequest, part: TranscriptPart) -> str:
+    def identify_conversation(self, request: AgentRequest, part: TranscriptPart) -> str:
         """Return the native id of the conversation in this file if this run may have begun it.
 
-        When: ended, for each file that `unnamed` names and the run wrote.
+        When: ended, for each file that `candidate_transcripts` names and the run wrote.
         """
         del request, part
         return ""

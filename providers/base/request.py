@@ -108,7 +108,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class FileSearch:
     """A byte string to look for in a whole file, however long; `FOLDER/*/NAME` is any such file."""
 
     path: str
@@ -125,4 +125,4 @@ class Facts:
     """
 
     files: Mapping[str, bytes | None] = field(default_factory=dict)
-    found: frozenset[Trace] = frozenset()
+    found: frozenset[FileSearch] = frozenset()

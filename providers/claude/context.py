@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from amux.providers.base import MEMORY_TOOLS, NATIVE_MEMORY, Sighting, TurnEvent
 from amux.providers.claude.tools import PREFIX
 from amux.providers.claude.transcript import AUTO_MEMORY
-from amux.providers.inquiry import Moment
-from amux.providers.sighting import MEMORY_TOOLS, NATIVE_MEMORY, Sighting
 
 if TYPE_CHECKING:
     from amux.providers.base import JsonObject
@@ -31,15 +30,15 @@ QUESTION: Final[JsonObject] = {
 }
 
 
-def turn_event(message: JsonObject) -> Moment | None:
+def turn_event(message: JsonObject) -> TurnEvent | None:
     """Say where a turn begins (a user's message, or Claude's own `init`) and ends."""
     match message.get("type"), message.get("subtype"):
         case ("user", _) | ("system", "init"):
-            return Moment.TURN_BEGUN
+            return TurnEvent.BEGUN
         case ("result", _):
-            return Moment.TURN_OVER
+            return TurnEvent.ENDED
         case ("system", "compact_boundary"):
-            return Moment.COMPACTED
+            return TurnEvent.COMPACTED
     return None
 
 

@@ -8,9 +8,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from amux.providers.base import NativeResume, Trace
+from amux.providers.base import FileSearch, NativeResume, Shutdown
 from amux.providers.claude import arguments as argv
-from amux.providers.ending import Ending
 
 if TYPE_CHECKING:
     from amux.providers.base import AgentRequest, Facts
@@ -141,7 +140,7 @@ def _as_given(
     return Conversation(items=kept, words=words, native_id=chosen or known)
 
 
-def memory_trace(request: AgentRequest) -> Trace | None:
+def memory_trace(request: AgentRequest) -> FileSearch | None:
     """Return where to look for native memory that the resumed conversation has read."""
     if request.resume is None or not NAMED.fullmatch(request.resume.native_id):
         return None
@@ -149,22 +148,22 @@ def memory_trace(request: AgentRequest) -> Trace | None:
     path = posixpath.join(
         user_folder(request), "projects", "*", f"{request.resume.native_id}.jsonl"
     )
-    return Trace(path, READ_MEMORY)
+    return FileSearch(path, READ_MEMORY)
 
 
-def ending(request: AgentRequest) -> Ending:
+def ending(request: AgentRequest) -> Shutdown:
     """Return Claude's locks, and where it lists its running processes."""
     folder = user_folder(request)
     inside = request.environment.get("CLAUDE_CONFIG_DIR") is not None
     state = folder if inside else request.home
-    return Ending(
-        locks=(
+    return Shutdown(
+        lock_files=(
             f"{folder.rstrip('/')}.lock",
             posixpath.join(folder, ".oauth_refresh.lock"),
             posixpath.join(folder, ".storage-write.lock"),
             posixpath.join(state, ".claude.json.lock"),
         ),
-        own=(posixpath.join(folder, "sessions"),),
+        pid_folders=(posixpath.join(folder, "sessions"),),
     )
 
 

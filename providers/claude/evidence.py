@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from amux.providers.base import VERSION, Evidence
+from amux.providers.base import MEMORY_TOOLS, VERSION, Evidence, Sighting
 from amux.providers.claude.settings import OFF, SWITCH
 from amux.providers.claude.tools import PREFIX, SERVER
 from amux.providers.errors import NotConfirmed, RequestRefused, ToolsNotLoaded
-from amux.providers.sighting import MEMORY_TOOLS, Sighting
 
 if TYPE_CHECKING:
     from amux.providers.base import Channel, JsonObject

@@ -33,16 +33,18 @@ if TYPE_CHECKING:
         Channel,
         Evidence,
         Facts,
+        FileSearch,
         Grant,
         JsonObject,
         LaunchPlan,
         NativeResume,
         Preflight,
-        Trace,
+        Shutdown,
+        Sighting,
+        TranscriptPart,
+        Transcripts,
+        TurnEvent,
     )
-    from amux.providers.ending import Ending
-    from amux.providers.inquiry import Moment
-    from amux.providers.sighting import Sighting, TranscriptPart, Transcripts
 
 
 class ClaudeProvider(Provider):
@@ -58,11 +60,11 @@ class ClaudeProvider(Provider):
         modes=frozenset({Mode.STREAM, Mode.TERMINAL, Mode.PASSTHROUGH}),
     )
 
-    def version(self, output: str) -> str:
+    def parse_version(self, output: str) -> str:
         """Return the version in what `claude --version` printed."""
         return SUPPORT.read(output)
 
-    def questions(self, request: AgentRequest) -> tuple[str, ...]:
+    def files_to_read(self, request: AgentRequest) -> tuple[str, ...]:
         """Name the files that the caller's arguments and Claude's own settings come from."""
         items = argv.parse(request.arguments)
         mine = [
@@ -79,7 +81,7 @@ class ClaudeProvider(Provider):
             *native_memory.folders(request),
         )
 
-    def follow(self, request: AgentRequest, facts: Facts) -> tuple[str, ...]:
+    def more_files_to_read(self, request: AgentRequest, facts: Facts) -> tuple[str, ...]:
         """Name the files of installed plugins, which may put text into the conversation."""
         named = argv.values(argv.parse(request.arguments), argv.SETTINGS)
         try:
@@ -91,22 +93,22 @@ class ClaudeProvider(Provider):
             *native_memory.chosen_folder(request, facts, given),
         )
 
-    def traces(self, request: AgentRequest) -> tuple[Trace, ...]:
+    def files_to_search(self, request: AgentRequest) -> tuple[FileSearch, ...]:
         """Look for native memory that a resumed conversation has read."""
         trace = conversation.memory_trace(request)
         return () if trace is None else (trace,)
 
-    def native_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
+    def find_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
         """Find --resume, --continue and their like."""
         return conversation.native_resume(argv.parse(arguments))
 
-    def continued(
+    def resolve_resume(
         self, request: AgentRequest, named: NativeResume, facts: Facts
     ) -> NativeResume | tuple[str, ...] | None:
         """Find the conversation of `--continue` and of a path."""
         return conversation.resolve(request, argv.parse(request.arguments), named, facts)
 
-    def converses(self, arguments: tuple[str, ...]) -> bool:
+    def opens_conversation(self, arguments: tuple[str, ...]) -> bool:
         """Say whether neither help nor the version is all that is asked for."""
         return not argv.given(argv.parse(arguments), *argv.PRINTED)
 
@@ -136,7 +138,7 @@ class ClaudeProvider(Provider):
         """Name the option of amux's own that Claude does not know."""
         return unknown_option.find(said, request.arguments)
 
-    def confirm(self, channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
+    def confirm_preflight(self, channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
         """Ask the pre-flight's Claude for its settings, and whether it may have the tools."""
         answer = evidence.read_settings(channel)
         off = evidence.memory_off_evidence(answer)
@@ -149,7 +151,7 @@ class ClaudeProvider(Provider):
             version=evidence.version(channel),
         )
 
-    def control(
+    def handshake(
         self, channel: Channel, request: AgentRequest, grant: Grant | None, plan: LaunchPlan
     ) -> Confirmed:
         """Confirm auto memory off and the memory tools there, before the first turn."""
@@ -176,23 +178,23 @@ class ClaudeProvider(Provider):
             return None
         return transcript.transcripts(conversation.user_folder(request), native_id)
 
-    def sightings(self, part: TranscriptPart) -> tuple[Sighting, ...]:
+    def read_transcript(self, part: TranscriptPart) -> tuple[Sighting, ...]:
         """Read native memory, text and tools in what Claude wrote down of its requests."""
         return transcript.read_part(part)
 
-    def inquiry(self) -> JsonObject | None:
+    def context_request(self) -> JsonObject | None:
         """Ask for the context's usage."""
         return context.QUESTION
 
-    def moment(self, message: JsonObject) -> Moment | None:
+    def turn_event(self, message: JsonObject) -> TurnEvent | None:
         """Read where turns begin and end, and compactions."""
         return context.turn_event(message)
 
-    def answered(self, message: JsonObject) -> tuple[Sighting, ...] | None:
+    def read_context(self, message: JsonObject) -> tuple[Sighting, ...] | None:
         """Read native memory, instruction files and memory tools in the context's usage."""
         return context.read_answer(message)
 
-    def outgoing(
+    def rewrite_request(
         self,
         method: str,
         params: JsonObject,
@@ -204,18 +206,18 @@ class ClaudeProvider(Provider):
         del method, subagent_instructions
         return control_requests.bind_request(params, instructions)
 
-    def refusal(self, message: JsonObject, reason: str) -> JsonObject | None:
+    def error_response(self, message: JsonObject, reason: str) -> JsonObject | None:
         """Answer a control request that is refused; other messages have no answer."""
         return control_requests.error_response(message, reason)
 
-    def ending(self, request: AgentRequest) -> Ending:
+    def shutdown(self, request: AgentRequest) -> Shutdown:
         """Name the locks that Claude holds while it refreshes a login or writes its state.
 
         On the end of its stdin Claude leaves at once, also in the middle of a refresh.
         """
         return conversation.ending(request)
 
-    def observe(self, message: JsonObject) -> tuple[Evidence | Sighting, ...]:
+    def on_message(self, message: JsonObject) -> tuple[Evidence | Sighting, ...]:
         """Read the `init` event of each turn."""
         if message.get("type") == "system" and message.get("subtype") == "init":
             return evidence.read_init(message)

@@ -13,8 +13,7 @@ import posixpath
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from amux.providers.claude.tools import PREFIX
-from amux.providers.sighting import (
+from amux.providers.base import (
     INSTRUCTIONS,
     MEMORY_TOOLS,
     NATIVE_MEMORY,
@@ -22,12 +21,12 @@ from amux.providers.sighting import (
     Sighting,
     Transcripts,
 )
+from amux.providers.claude.tools import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from amux.providers.base import JsonObject
-    from amux.providers.sighting import TranscriptPart
+    from amux.providers.base import JsonObject, TranscriptPart
 
 AUTO_MEMORY: Final = "AutoMem"
 COMPACTION: Final = "compaction"

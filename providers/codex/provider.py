@@ -15,6 +15,7 @@ from amux.providers.base import (
     Preflight,
     Provider,
     Tools,
+    Transcripts,
 )
 from amux.providers.codex import (
     flags,
@@ -30,13 +31,18 @@ from amux.providers.codex import (
     version,
 )
 from amux.providers.codex.arguments import read
-from amux.providers.sighting import Transcripts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from amux.providers.base import AgentRequest, Channel, Grant, JsonObject
-    from amux.providers.sighting import Sighting, TranscriptPart
+    from amux.providers.base import (
+        AgentRequest,
+        Channel,
+        Grant,
+        JsonObject,
+        Sighting,
+        TranscriptPart,
+    )
 
 
 class CodexProvider(Provider):
@@ -56,11 +62,11 @@ class CodexProvider(Provider):
         handshake.THREAD_CONFIG: "a JSON object for the thread's own configuration",
     }
 
-    def version(self, output: str) -> str:
+    def parse_version(self, output: str) -> str:
         """Return the version in what `codex --version` printed."""
         return version.SUPPORT.read(output)
 
-    def questions(self, request: AgentRequest) -> tuple[str, ...]:
+    def files_to_read(self, request: AgentRequest) -> tuple[str, ...]:
         """Ask for the agent roles, which may replace the protocol, and for Codex's memories."""
         home = handshake.planned_home(request)
         return (
@@ -70,15 +76,15 @@ class CodexProvider(Provider):
             *outer_home.project_marks(request),
         )
 
-    def native_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
+    def find_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
         """Find `resume ID` or `fork ID` among the caller's arguments, also behind `exec`."""
         return read(arguments).resume
 
-    def converses(self, arguments: tuple[str, ...]) -> bool:
+    def opens_conversation(self, arguments: tuple[str, ...]) -> bool:
         """Say whether neither help nor the version is all that is asked for."""
         return read(arguments).converses
 
-    def continued(
+    def resolve_resume(
         self, request: AgentRequest, named: NativeResume, facts: Facts
     ) -> NativeResume | tuple[str, ...] | None:
         """Find the conversation of `--last`, and of a name, in Codex's own files."""
@@ -114,11 +120,11 @@ class CodexProvider(Provider):
             names = [] if any(flags.keys_overlap(name, at) for name in theirs) else names
         return names[0] if names else ""
 
-    def confirm(self, channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
+    def confirm_preflight(self, channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
         """Confirm on an app-server of the same flags that native memory is off."""
         return handshake.confirm(channel, request, grant)
 
-    def control(
+    def handshake(
         self, channel: Channel, request: AgentRequest, grant: Grant | None, plan: LaunchPlan
     ) -> Confirmed:
         """Open the thread, or confirm the server beside a screen, which opens its own threads."""
@@ -133,22 +139,22 @@ class CodexProvider(Provider):
         rollouts = f"{handshake.planned_home(request)}/sessions/*/*/*/rollout-*"
         return Transcripts(main=f"{rollouts}-{native_id}.jsonl", beside=(f"{rollouts}.jsonl",))
 
-    def unnamed(self, request: AgentRequest) -> tuple[str, ...]:
+    def candidate_transcripts(self, request: AgentRequest) -> tuple[str, ...]:
         """Name the rollouts, among which a `codex exec` that ended well left its conversation."""
         caller = read(request.arguments)
         if request.mode is Mode.STREAM or not caller.executes or caller.has("--ephemeral"):
             return ()
         return (f"{handshake.planned_home(request)}/sessions/*/*/*/rollout-*.jsonl",)
 
-    def told_by(self, request: AgentRequest, part: TranscriptPart) -> str:
+    def identify_conversation(self, request: AgentRequest, part: TranscriptPart) -> str:
         """Return the id of a conversation that a `codex exec` of this launch may have begun."""
         return rollout.identify(part, cwd=request.cwd, since=request.began)
 
-    def sightings(self, part: TranscriptPart) -> tuple[Sighting, ...]:
+    def read_transcript(self, part: TranscriptPart) -> tuple[Sighting, ...]:
         """Read the developer items that Codex sent, in the conversation and its sub-agents."""
         return rollout.read_part(part)
 
-    def outgoing(
+    def rewrite_request(
         self,
         method: str,
         params: JsonObject,
@@ -159,20 +165,20 @@ class CodexProvider(Provider):
         """Own the `config` object and the instructions of every thread of the launch."""
         return threads.bind_request(method, params, instructions, subagent_instructions)
 
-    def admit(
+    def check_request(
         self, channel: Channel, method: str, params: JsonObject, known: frozenset[str]
     ) -> None:
         """Refuse a thread of others, and one whose sub-agents would not get the protocol."""
         handshake.refuse_foreign_thread(channel, method, params, known)
         subagents.refuse_own_text(channel, method, params)
 
-    def opened(
+    def on_response(
         self, channel: Channel, method: str, result: JsonObject, request: AgentRequest
     ) -> Confirmed | None:
         """Disable memory mode for a thread that the supervisor opened."""
         return handshake.settle_opened(channel, method, result, request)
 
-    def attend(
+    def on_server_message(
         self,
         channel: Channel,
         message: JsonObject | None,

@@ -10,12 +10,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from amux.providers.base import NATIVE_MEMORY, PROTOCOL, Sighting
 from amux.providers.codex.effective_config import objects, value_at
-from amux.providers.sighting import NATIVE_MEMORY, PROTOCOL, Sighting
 
 if TYPE_CHECKING:
-    from amux.providers.base import JsonObject
-    from amux.providers.sighting import TranscriptPart
+    from amux.providers.base import JsonObject, TranscriptPart
 
 SOURCE: Final = "rollout, developer items"
 WITHOUT_AMUX: Final = f"{SOURCE}, written without amux"

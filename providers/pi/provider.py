@@ -30,7 +30,7 @@ from amux.providers.pi import arguments as argv
 from amux.providers.pi.version import SUPPORT, Release
 
 if TYPE_CHECKING:
-    from amux.providers.sighting import Sighting, TranscriptPart, Transcripts
+    from amux.providers.base import Sighting, TranscriptPart, Transcripts
 
 ARGUMENT_BYTES: Final = 131_071
 ANSWER_DEADLINE: Final = 30.0
@@ -52,24 +52,24 @@ class PiProvider(Provider):
         modes=frozenset({Mode.STREAM, Mode.TERMINAL, Mode.PASSTHROUGH}),
     )
 
-    def version(self, output: str) -> str:
+    def parse_version(self, output: str) -> str:
         """Return the version in what `pi --version` printed."""
         return SUPPORT.read(output)
 
-    def questions(self, request: AgentRequest) -> tuple[str, ...]:
+    def files_to_read(self, request: AgentRequest) -> tuple[str, ...]:
         """Name the files that appended texts come from, and the folders of extensions."""
         mine = appended_text.files_to_read(request, argv.parse(request.arguments))
         return (*mine, *extensions.files_to_read(request), *outer_home.paths(request, OUTER))
 
-    def native_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
+    def find_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
         """Find --session, --session-id, --fork, --continue and --resume."""
         return argv.native_resume(argv.parse(arguments))
 
-    def converses(self, arguments: tuple[str, ...]) -> bool:
+    def opens_conversation(self, arguments: tuple[str, ...]) -> bool:
         """Say whether Pi does more than print something and leave."""
         return not argv.given(argv.parse(arguments), *argv.PRINTED)
 
-    def continued(
+    def resolve_resume(
         self, request: AgentRequest, named: NativeResume, facts: Facts
     ) -> NativeResume | tuple[str, ...] | None:
         """Find the session file that the arguments mean, and the id in its header."""
@@ -126,11 +126,11 @@ class PiProvider(Provider):
         """Name the session's file."""
         return transcript.locate(request, native_id)
 
-    def sightings(self, part: TranscriptPart) -> tuple[Sighting, ...]:
+    def read_transcript(self, part: TranscriptPart) -> tuple[Sighting, ...]:
         """Read the prompt as Pi composed it, and what extensions put in."""
         return transcript.read_part(part)
 
-    def control(
+    def handshake(
         self, channel: Channel, request: AgentRequest, grant: Grant | None, plan: LaunchPlan
     ) -> Confirmed:
         """Ask for the session's id and the loaded extensions."""

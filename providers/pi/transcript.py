@@ -12,16 +12,15 @@ import posixpath
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from amux.providers.base import PROTOCOL, Sighting, Transcripts
 from amux.providers.pi import arguments as argv
 from amux.providers.pi import session_files
 from amux.providers.pi.appended_text import agent_folder
-from amux.providers.sighting import PROTOCOL, Sighting, Transcripts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from amux.providers.base import AgentRequest
-    from amux.providers.sighting import TranscriptPart
+    from amux.providers.base import AgentRequest, TranscriptPart
 
 PROMPT: Final = "session file, the prompt before extensions change it"
 MESSAGES: Final = "session file, messages of extensions"

@@ -17,8 +17,8 @@ from amux.launcher.probe.model import Call, Say
 from amux.launcher.process.spawn import SpawnRequest, spawn
 from amux.launcher.request import LaunchRequest
 from amux.launcher.session.store import SessionStore, State
+from amux.providers.base import Sighting
 from amux.providers.claude import ClaudeProvider
-from amux.providers.sighting import Sighting
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import staged
 from fixtures.waiting import SECONDS

@@ -14,10 +14,9 @@ from amux.launcher.probe.model import ScriptedModel
 from amux.launcher.probe.talk import take_turn
 from amux.launcher.request import LaunchRequest
 from amux.launcher.session.store import SessionStore
-from amux.providers.base import Mode
+from amux.providers.base import Mode, TranscriptPart
 from amux.providers.codex import CodexProvider
 from amux.providers.errors import BadArguments
-from amux.providers.sighting import TranscriptPart
 from fixtures.codex import (
     MEMORY_ON,
     SUMMARY,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from amux.launcher.host import Host
     from amux.launcher.probe.model import Script
     from amux.launcher.run import Run
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import Sighting
     from fixtures.codex import CodexHome
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CODEX_VERSIONS)]
@@ -125,7 +124,7 @@ def test_the_same_reading_finds_native_memory_where_codex_put_it(
             native_id=codex.native_id,
             ours=True,
         )
-        found = {one.control: one.observed for one in CodexProvider().sightings(part)}
+        found = {one.control: one.observed for one in CodexProvider().read_transcript(part)}
         assert found == {"native memory": "present", "protocol": "absent"}
 
 

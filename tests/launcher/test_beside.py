@@ -193,7 +193,7 @@ def test_a_thread_that_cannot_be_settled_is_told_once(folder: Path) -> None:
 class Careless(GenericProvider):
     """Makes a mistake where it is to settle a thread."""
 
-    def attend(
+    def on_server_message(
         self,
         channel: object,
         message: JsonObject | None,
@@ -208,7 +208,7 @@ class Careless(GenericProvider):
 def test_a_mistake_while_a_thread_is_settled_is_told_and_not_lost(folder: Path, where: str) -> None:
     reasons: list[str] = []
     refused = threading.Event()
-    attend = held(Careless().attend, Confirmed, NoneType)
+    attend = held(Careless().on_server_message, Confirmed, NoneType)
 
     def settle(message: JsonObject | None, settled: frozenset[str]) -> Confirmed | None:
         if where == "the provider":
@@ -229,4 +229,4 @@ def test_a_mistake_while_a_thread_is_settled_is_told_and_not_lost(folder: Path, 
     finally:
         server.stop()
     (reason,) = reasons
-    assert "failed in attend: KeyError" in reason or "no space left for t1" in reason
+    assert "failed in on_server_message: KeyError" in reason or "no space left for t1" in reason

@@ -11,7 +11,7 @@ import pytest
 from amux.launcher.channel.jsonlines import JsonLinesChannel
 from amux.launcher.process.ending import begin_end, end
 from amux.launcher.process.spawn import SpawnRequest, spawn
-from amux.providers.ending import Ending
+from amux.providers.base import Shutdown
 from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_an_agent_that_holds_a_lock_is_ended_only_after_it_let_go(
         agent = tmp_path / "elsewhere" / "link"
         agent.symlink_to(tmp_path / "agent")
     process = started(tmp_path, SPENDING)
-    end(process, Ending(locks=(f"{agent}.lock",), own=(str(tmp_path / "sessions"),)))
+    end(process, Shutdown(lock_files=(f"{agent}.lock",), pid_folders=(str(tmp_path / "sessions"),)))
     assert process.status is not None
     assert (tmp_path / "token").read_text() == "new"
     assert list((tmp_path / "sessions").iterdir()) == []
@@ -89,14 +89,14 @@ def test_a_lock_that_a_crash_left_keeps_nobody(tmp_path: Path) -> None:
     left.mkdir()
     os.utime(left, (1, 1))
     process = started(tmp_path, ENDING_LATER)
-    end(process, Ending(locks=(str(left),)))
+    end(process, Shutdown(lock_files=(str(left),)))
     assert process.status is not None
     assert process.status.signal == 9
 
 
 def test_an_agent_without_locks_ends_in_its_own_time_once_its_stdin_has(tmp_path: Path) -> None:
     process = started(tmp_path, ENDING_LATER)
-    end(process, Ending())
+    end(process, Shutdown())
     assert process.status is not None
     assert process.status.code == 0
     assert (tmp_path / "token").read_text() == "new"
@@ -104,7 +104,7 @@ def test_an_agent_without_locks_ends_in_its_own_time_once_its_stdin_has(tmp_path
 
 def test_a_run_that_is_given_up_is_stopped_once_its_agent_let_go(tmp_path: Path) -> None:
     process = started(tmp_path, ON_DEMAND)
-    begin_end(process, Ending(locks=(str(tmp_path / "agent.lock"),)))
+    begin_end(process, Shutdown(lock_files=(str(tmp_path / "agent.lock"),)))
     process.write(memoryview(b"go on\n"))  # its stdin is still open
     assert process.wait(SECONDS) is not None
     assert (tmp_path / "token").read_text() == "new"

@@ -44,11 +44,15 @@ class FailingProvider(ScriptedProvider):
             return None  # type: ignore[return-value]  # the mistake
         return otherwise()
 
-    def version(self, output: str) -> str:
-        return self._fail("version", lambda: super(FailingProvider, self).version(output))
+    def parse_version(self, output: str) -> str:
+        return self._fail(
+            "parse_version", lambda: super(FailingProvider, self).parse_version(output)
+        )
 
-    def questions(self, request: AgentRequest) -> tuple[str, ...]:
-        return self._fail("questions", lambda: super(FailingProvider, self).questions(request))
+    def files_to_read(self, request: AgentRequest) -> tuple[str, ...]:
+        return self._fail(
+            "files_to_read", lambda: super(FailingProvider, self).files_to_read(request)
+        )
 
     def plan(
         self,
@@ -57,19 +61,20 @@ class FailingProvider(ScriptedProvider):
         facts: Facts,
         confirmed: Confirmed | None = None,
     ) -> LaunchPlan | Preflight:
-        if self.broken.startswith("confirm") and confirmed is None:
+        if self.broken.startswith("confirm_preflight") and confirmed is None:
             argv = (*request.command, *request.arguments)
             return Preflight(argv=argv, environment=(), framing=Framing.JSON_LINES)
         return self._fail(
             "plan", lambda: super(FailingProvider, self).plan(request, grant, facts, confirmed)
         )
 
-    def confirm(self, channel: Any, request: AgentRequest, grant: Grant) -> Confirmed:  # noqa: ANN401
+    def confirm_preflight(self, channel: Any, request: AgentRequest, grant: Grant) -> Confirmed:  # noqa: ANN401
         return self._fail(
-            "confirm", lambda: super(FailingProvider, self).confirm(channel, request, grant)
+            "confirm_preflight",
+            lambda: super(FailingProvider, self).confirm_preflight(channel, request, grant),
         )
 
-    def control(
+    def handshake(
         self,
         channel: Any,  # noqa: ANN401
         request: AgentRequest,
@@ -77,13 +82,14 @@ class FailingProvider(ScriptedProvider):
         plan: LaunchPlan,
     ) -> Confirmed:
         return self._fail(
-            "control", lambda: super(FailingProvider, self).control(channel, request, grant, plan)
+            "handshake",
+            lambda: super(FailingProvider, self).handshake(channel, request, grant, plan),
         )
 
-    def observe(self, message: JsonObject) -> tuple[Any, ...]:
-        return self._fail("observe", lambda: super(FailingProvider, self).observe(message))
+    def on_message(self, message: JsonObject) -> tuple[Any, ...]:
+        return self._fail("on_message", lambda: super(FailingProvider, self).on_message(message))
 
-    def outgoing(
+    def rewrite_request(
         self,
         method: str,
         params: JsonObject,
@@ -93,7 +99,8 @@ class FailingProvider(ScriptedProvider):
     ) -> JsonObject:
         del subagent_instructions
         return self._fail(
-            "outgoing", lambda: super(FailingProvider, self).outgoing(method, params, instructions)
+            "rewrite_request",
+            lambda: super(FailingProvider, self).rewrite_request(method, params, instructions),
         )
 
 
@@ -120,7 +127,9 @@ def _request(tmp_path: Path) -> LaunchRequest:
     )
 
 
-@pytest.mark.parametrize("method", ["version", "questions", "plan", "confirm", "control"])
+@pytest.mark.parametrize(
+    "method", ["parse_version", "files_to_read", "plan", "confirm_preflight", "handshake"]
+)
 @pytest.mark.parametrize("how", [("", "RuntimeError: a mistake"), ("-none", "returned NoneType")])
 def test_a_mistake_in_a_provider_is_an_error_that_names_it(
     failing: Host,
@@ -165,26 +174,26 @@ def test_a_channel_on_the_callers_own_stdio_is_refused(
         launch(replace(request_, mode=mode), failing)
 
 
-@pytest.mark.parametrize("broken", ["observe", "observe-none"])
+@pytest.mark.parametrize("broken", ["on_message", "on_message-none"])
 def test_a_mistake_in_observe_ends_the_channel_with_the_reason_and_the_run(
     failing: Host, request_: LaunchRequest, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     with launch(request_, failing) as run:
         monkeypatch.setattr(FailingProvider, "broken", broken)
         run.channel.send({"hello": 1})
-        with pytest.raises(ChannelError, match="failed in observe"):
+        with pytest.raises(ChannelError, match="failed in on_message"):
             run.channel.receive(deadline=SECONDS)
         assert run.wait(SECONDS) is not None
-    assert "failed in observe" in SessionStore(failing.home).load(run.report.session).failure
+    assert "failed in on_message" in SessionStore(failing.home).load(run.report.session).failure
 
 
-@pytest.mark.parametrize("broken", ["outgoing", "outgoing-none"])
+@pytest.mark.parametrize("broken", ["rewrite_request", "rewrite_request-none"])
 def test_a_mistake_in_outgoing_sends_nothing_and_is_told(
     failing: Host, request_: LaunchRequest, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     with launch(request_, failing) as run:
         monkeypatch.setattr(FailingProvider, "broken", broken)
-        with pytest.raises(ProviderFailed, match="failed in outgoing"):
+        with pytest.raises(ProviderFailed, match="failed in rewrite_request"):
             run.channel.send({"hello": 1})
         monkeypatch.setattr(FailingProvider, "broken", "")
         run.channel.send({"hello": 2})
@@ -194,27 +203,27 @@ def test_a_mistake_in_outgoing_sends_nothing_and_is_told(
 def test_a_mistake_in_opened_ends_the_run(
     failing: Host, request_: LaunchRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def opened(*_: object) -> None:
+    def on_response(*_: object) -> None:
         raise KeyError("thread")
 
-    monkeypatch.setattr(FailingProvider, "opened", opened)
+    monkeypatch.setattr(FailingProvider, "on_response", on_response)
     with launch(request_, failing) as run:
         assert run.channel.controls is not None
-        with pytest.raises(ProviderFailed, match="failed in opened: KeyError"):
+        with pytest.raises(ProviderFailed, match="failed in on_response: KeyError"):
             run.channel.controls.after("thread/start", {})
         assert run.wait(SECONDS) is not None
-    assert "failed in opened" in SessionStore(failing.home).load(run.report.session).failure
+    assert "failed in on_response" in SessionStore(failing.home).load(run.report.session).failure
 
 
 def test_a_documented_error_of_a_provider_passes_as_it_is() -> None:
     class Honest(GenericProvider):
-        def observe(self, message: JsonObject) -> tuple[Any, ...]:
+        def on_message(self, message: JsonObject) -> tuple[Any, ...]:
             raise NotConfirmed("it is on", answer=str(message))
 
     with pytest.raises(NotConfirmed):
-        held(Honest().observe, tuple)({})
+        held(Honest().on_message, tuple)({})
 
 
 def test_the_error_names_the_distribution_that_installed_the_provider() -> None:
     with pytest.raises(ProviderFailed, match=r"generic \(amux-launcher \d"):
-        held(GenericProvider().version, int)("1.2")
+        held(GenericProvider().parse_version, int)("1.2")

@@ -19,8 +19,7 @@ from tests.launcher.agents_at_work import DEADLINE
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from amux.providers.base import JsonObject
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import JsonObject, Sighting
 
 USER: JsonObject = {"type": "user", "message": {"role": "user", "content": "hello"}}
 INIT: JsonObject = {"type": "system", "subtype": "init"}
@@ -46,7 +45,7 @@ class Agent:
         self.questions: queue.Queue[JsonObject] = queue.Queue()
         self.seen: queue.Queue[tuple[Sighting, ...]] = queue.Queue()
         provider = ClaudeProvider()
-        question = provider.inquiry() or {}
+        question = provider.context_request() or {}
         ask, told = self.questions.put, self.seen.put
         self.inquiry = Inquiry(provider, question, ask, told, idle=idle, queued=queued)
 

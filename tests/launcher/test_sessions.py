@@ -25,7 +25,7 @@ from amux.launcher.session.store import (
     State,
     TranscriptMark,
 )
-from amux.providers.sighting import Sighting
+from amux.providers.base import Sighting
 
 HEAD = b'{"schema": 1, "id": "abcd", "provider": "p", %b}'
 TEXT = (

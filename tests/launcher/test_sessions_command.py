@@ -25,7 +25,7 @@ from amux.launcher.session.store import (
     timestamp,
 )
 from amux.launcher.supervisor import Supervisor
-from amux.providers.sighting import Sighting
+from amux.providers.base import Sighting
 from tests.launcher.agents_at_work import COMMAND, DEADLINE, written_pid
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from amux.providers.base import VERSION, Confirmed, Evidence
 from amux.providers.claude import ClaudeProvider
 
 if TYPE_CHECKING:
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import Sighting
 
 AMUX = [{"name": "amux", "status": "connected"}]
 INIT = {

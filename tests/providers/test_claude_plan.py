@@ -15,12 +15,12 @@ from amux.providers.base import (
     AgentRequest,
     Confirmed,
     Facts,
+    FileSearch,
     Framing,
     LaunchPlan,
     Mode,
     NativeResume,
     Preflight,
-    Trace,
 )
 from amux.providers.claude import ClaudeProvider
 from amux.providers.claude import arguments as argv
@@ -259,11 +259,11 @@ def test_a_hook_is_not_reported_where_a_source_of_settings_stops_it(
     quiet = {"source": "flagSettings", "settings": {"disableAllHooks": True}}
     told = [quiet, {"source": source, "settings": found}]
     body = {"effective": {"env": {SWITCH: "1"}}, "sources": told}
-    confirmed = CLAUDE.confirm(asking(body), request(version="2.1.197"), grant())
+    confirmed = CLAUDE.confirm_preflight(asking(body), request(version="2.1.197"), grant())
     *_, reached = confirmed.evidence
     assert (reached.control, reached.observed) == ("protocol in sub-agents", hook)
     assert [source in text for text in confirmed.warnings] == [True] * (hook == "absent")
-    appended = CLAUDE.confirm(asking(body), request(), grant())
+    appended = CLAUDE.confirm_preflight(asking(body), request(), grant())
     assert appended.evidence[-1].observed == "appended"
     assert appended.warnings == ()
 
@@ -275,7 +275,7 @@ def test_hooks_that_the_callers_own_settings_stop_are_known_to_the_pre_flight() 
     (file,) = step.files
     told = [{"source": "flagSettings", "settings": json.loads(file.content)}]
     body = {"effective": {"env": {SWITCH: "1"}}, "sources": told}
-    confirmed = CLAUDE.confirm(asking(body), asked, grant())
+    confirmed = CLAUDE.confirm_preflight(asking(body), asked, grant())
     assert confirmed.evidence[-1].observed == "absent"
     assert any("--settings switches hooks off" in text for text in confirmed.warnings)
 
@@ -299,7 +299,7 @@ def test_in_doubt_claude_is_asked_which_tools_it_offers(
     one = {"name": "mcp__amux__amux_memory_search"}
     for listed, observed in (([one], "connected, 1 offered"), ([], "none offered")):
         channel = asking(body, {"mcpTools": [{"name": "mcp__other__x"}, *listed]})
-        confirmed = CLAUDE.control(channel, asked, grant(), planned(CLAUDE, asked, grant()))
+        confirmed = CLAUDE.handshake(channel, asked, grant(), planned(CLAUDE, asked, grant()))
         assert confirmed.evidence[1].observed == observed
         lacking = [text for text in confirmed.warnings if "none of the memory tools" in text]
         assert len(lacking) == (not listed)
@@ -312,7 +312,7 @@ def test_managed_rules_that_do_not_permit_the_tools_are_told(allow: list[str], s
     policy = {"allowManagedPermissionRulesOnly": True, "permissions": {"allow": allow}}
     told = [{"source": "policySettings", "settings": policy}]
     body = {"effective": {"env": {SWITCH: "1"}}, "sources": told}
-    confirmed = CLAUDE.confirm(asking(body), request(), grant())
+    confirmed = CLAUDE.confirm_preflight(asking(body), request(), grant())
     assert any("asks before each call" in text for text in confirmed.warnings) is said
 
 
@@ -361,8 +361,8 @@ def test_new_append_text_on_a_resume_is_not_sent_and_that_is_said() -> None:
 
 def test_a_conversation_that_read_native_memory_in_between_is_not_called_clean() -> None:
     resumed = request(resume=NativeResume(native_id="abc"))
-    (trace,) = CLAUDE.traces(resumed)
-    assert trace == Trace("/home/ann/.claude/projects/*/abc.jsonl", b'"type":"AutoMem"')
+    (trace,) = CLAUDE.files_to_search(resumed)
+    assert trace == FileSearch("/home/ann/.claude/projects/*/abc.jsonl", b'"type":"AutoMem"')
     clean = planned(CLAUDE, resumed, grant(instructions=FROZEN))
     read = planned(CLAUDE, resumed, grant(instructions=FROZEN), facts=Facts({}, frozenset({trace})))
     assert not any("read Claude's own memory" in text for text in clean.warnings)
@@ -392,14 +392,14 @@ def test_a_conversation_that_read_native_memory_in_between_is_not_called_clean()
 def test_a_native_resume_is_found_in_every_spelling(
     arguments: tuple[str, ...], found: NativeResume | None
 ) -> None:
-    assert CLAUDE.native_resume(arguments) == found
+    assert CLAUDE.find_resume(arguments) == found
 
 
 @pytest.mark.parametrize("arguments", [("--resume", KNOWN, "-p", "hi"), ("-c", "-p", "hi")])
 def test_an_unknown_native_conversation_is_resumed_exactly_as_the_caller_asked(
     arguments: tuple[str, ...],
 ) -> None:
-    asked = request(*arguments, mode=Mode.PASSTHROUGH, resume=CLAUDE.native_resume(arguments))
+    asked = request(*arguments, mode=Mode.PASSTHROUGH, resume=CLAUDE.find_resume(arguments))
     plan = planned(CLAUDE, asked, None)
     assert plan.argv == ("/opt/agent", *arguments)
     assert (plan.environment, plan.files, plan.instructions) == ((), (), None)
@@ -421,14 +421,14 @@ def resolved(
     arguments: tuple[str, ...], content: bytes | None, cwd: str = "/home/ann/my project"
 ) -> tuple[str | None, NativeResume | None]:
     """Return which file is asked for, and the conversation that its content tells."""
-    own = CLAUDE.native_resume(arguments)
+    own = CLAUDE.find_resume(arguments)
     assert own is not None
     asked = request(*arguments, cwd=cwd)
-    answer = CLAUDE.continued(asked, own, Facts())
+    answer = CLAUDE.resolve_resume(asked, own, Facts())
     if not isinstance(answer, tuple):
         return None, answer
     (path,) = answer
-    found = CLAUDE.continued(asked, own, Facts({path: content}))
+    found = CLAUDE.resolve_resume(asked, own, Facts({path: content}))
     assert not isinstance(found, tuple)
     return path, found
 
@@ -568,7 +568,7 @@ def test_a_preflight_is_remembered_only_for_the_same_of_everything_it_depends_on
     ]
     assert len({same, *others}) == len(others) + 1
     assert None not in others
-    assert "/etc/claude-code/managed-settings.d/*.json" in CLAUDE.questions(asked)
+    assert "/etc/claude-code/managed-settings.d/*.json" in CLAUDE.files_to_read(asked)
     for passing in ({"numStartups": 7}, {"projects": {"/home/ann": {"lastCost": 1}}}):
         assert digest(asked, {STATE[0]: json.dumps(passing).encode()}) == same
 
@@ -576,7 +576,7 @@ def test_a_preflight_is_remembered_only_for_the_same_of_everything_it_depends_on
 def _settings(asked: AgentRequest) -> list[str]:
     """Name the files whose whole content decides; others are asked for other things."""
     apart = ("/projects/", "/plugins/", *STATE)
-    return [path for path in CLAUDE.questions(asked) if not any(one in path for one in apart)]
+    return [path for path in CLAUDE.files_to_read(asked) if not any(one in path for one in apart)]
 
 
 STATE = ("/home/ann/.claude.json", "/home/ann/.claude/.credentials.json")
@@ -663,13 +663,13 @@ def test_what_amux_could_not_bind_is_refused_with_memory_and_passed_on_without(
     [("2.1.197 (Claude Code)\n", "2.1.197"), ("warn\n2.1.332-b1 (Claude Code)", "2.1.332-b1")],
 )
 def test_the_version_is_read(printed: str, version: str) -> None:
-    assert CLAUDE.version(printed) == version
+    assert CLAUDE.parse_version(printed) == version
 
 
 @pytest.mark.parametrize("printed", ["", "1.2.3", "claude: not found"])
 def test_another_programs_version_is_refused(printed: str) -> None:
     with pytest.raises(UnknownVersion, match="--executable"):
-        CLAUDE.version(printed)
+        CLAUDE.parse_version(printed)
 
 
 def test_a_version_that_is_too_old_is_refused_for_a_bound_launch_only() -> None:
@@ -728,7 +728,7 @@ def talk(off: object, server: str | None, usage: dict[str, Any] | None = None) -
 def test_the_agents_own_answers_become_evidence_and_other_messages_stay() -> None:
     channel = talk("1", "connected")
     asked = request()
-    confirmed = CLAUDE.control(channel, asked, grant(), planned(CLAUDE, asked, grant()))
+    confirmed = CLAUDE.handshake(channel, asked, grant(), planned(CLAUDE, asked, grant()))
     assert [(one.control, one.observed) for one in confirmed.evidence] == [
         ("auto memory", "off"),
         ("memory tools", "connected"),
@@ -745,16 +745,16 @@ def test_anything_but_a_value_that_claude_takes_for_true_fails_and_names_the_lay
     asked = request()
     plan = planned(CLAUDE, asked, grant())
     with pytest.raises(NotConfirmed, match="policySettings sets it last"):
-        CLAUDE.control(talk(seen, "connected"), asked, grant(), plan)
+        CLAUDE.handshake(talk(seen, "connected"), asked, grant(), plan)
     with pytest.raises(NotConfirmed) as caught:
-        CLAUDE.confirm(talk(seen, None), asked, grant())
+        CLAUDE.confirm_preflight(talk(seen, None), asked, grant())
     assert caught.value.answer == json.dumps(seen)
 
 
 @pytest.mark.parametrize("seen", ["1", "true", "YES", " on "])
 def test_each_value_that_switches_claudes_memory_off_is_told_as_it_is(seen: str) -> None:
     asked = request()
-    confirmed = CLAUDE.control(
+    confirmed = CLAUDE.handshake(
         talk(seen, "connected"), asked, grant(), planned(CLAUDE, asked, grant())
     )
     off = confirmed.evidence[0]
@@ -768,7 +768,7 @@ def test_an_agent_that_knows_no_such_question_is_not_confirmed() -> None:
         return [{"type": "control_response", "response": response}]
 
     with pytest.raises(NotConfirmed, match="Unsupported"):
-        CLAUDE.confirm(ScriptedChannel(refuse), request(), grant())
+        CLAUDE.confirm_preflight(ScriptedChannel(refuse), request(), grant())
 
 
 @pytest.mark.parametrize("status", [None, "failed", "disabled"])
@@ -778,17 +778,17 @@ def test_tools_that_did_not_load_fail_a_fresh_launch_and_warn_on_a_resume(
     asked = request()
     plan = planned(CLAUDE, asked, grant())
     with pytest.raises(ToolsNotLoaded, match=status or "absent"):
-        CLAUDE.control(talk("1", status), asked, grant(), plan)
-    resumed = CLAUDE.control(talk("1", status), asked, grant(instructions="x"), plan)
+        CLAUDE.handshake(talk("1", status), asked, grant(), plan)
+    resumed = CLAUDE.handshake(talk("1", status), asked, grant(instructions="x"), plan)
     assert any("has not loaded" in text for text in resumed.warnings)
 
 
 def test_a_preflight_is_also_asked_whether_the_tools_may_be_loaded() -> None:
-    passing = CLAUDE.confirm(talk("1", "failed"), request(), grant())
+    passing = CLAUDE.confirm_preflight(talk("1", "failed"), request(), grant())
     assert [one.observed for one in passing.evidence] == ["off", "allowed", "appended"]
     with pytest.raises(ToolsNotLoaded, match="amux is absent"):
-        CLAUDE.confirm(talk("1", None), request(), grant())
-    resumed = CLAUDE.confirm(talk("1", None), request(), grant(instructions="x"))
+        CLAUDE.confirm_preflight(talk("1", None), request(), grant())
+    resumed = CLAUDE.confirm_preflight(talk("1", None), request(), grant(instructions="x"))
     assert any("leaves the memory tools out" in text for text in resumed.warnings)
 
 
@@ -798,12 +798,12 @@ def test_where_the_context_is_asked_for_before_the_first_turn_native_memory_in_i
     with_it = {"mcpTools": [tool], "memoryFiles": [mine]}
     without = {"mcpTools": [tool], "memoryFiles": [{"type": "Project", "path": "/p/CLAUDE.md"}]}
     plan = planned(CLAUDE, doubtful, grant())
-    fine = CLAUDE.control(talk("1", "connected", without), doubtful, grant(), plan)
+    fine = CLAUDE.handshake(talk("1", "connected", without), doubtful, grant(), plan)
     assert "connected, 1 offered" in [one.observed for one in fine.evidence]
     with pytest.raises(NotConfirmed, match=memory):
-        CLAUDE.control(talk("1", "connected", with_it), doubtful, grant(), plan)
+        CLAUDE.handshake(talk("1", "connected", with_it), doubtful, grant(), plan)
     with pytest.raises(NotConfirmed, match=memory):
-        CLAUDE.confirm(talk("1", "failed", with_it), doubtful, grant())
+        CLAUDE.confirm_preflight(talk("1", "failed", with_it), doubtful, grant())
 
 
 @pytest.mark.parametrize("option", ["--append-system-prompt", "--settings"])
@@ -827,10 +827,10 @@ def test_the_init_event_is_evidence_and_contradicts_where_it_names_a_memory_fold
         "mcp_servers": [{"name": "amux", "status": "connected"}],
         "tools": ["Bash", "mcp__amux__amux_memory_get"],
     }
-    assert [one.observed for one in CLAUDE.observe(init)] == ["off", "connected", "1"]
-    assert CLAUDE.observe({"type": "assistant"}) == ()
+    assert [one.observed for one in CLAUDE.on_message(init)] == ["off", "connected", "1"]
+    assert CLAUDE.on_message({"type": "assistant"}) == ()
     with pytest.raises(NotConfirmed, match="/memory/"):
-        CLAUDE.observe(init | {"memory_paths": {"auto": "/home/ann/.claude/memory/"}})
+        CLAUDE.on_message(init | {"memory_paths": {"auto": "/home/ann/.claude/memory/"}})
 
 
 WORDS = (
@@ -878,7 +878,7 @@ def test_a_supervisors_own_requests_are_held_to_the_launch(
 ) -> None:
     frozen = FROZEN if "be brief" not in json.dumps(sent) else f"{FROZEN}, be brief"
     expected = json.loads(json.dumps(kept).replace(json.dumps(FROZEN), json.dumps(frozen)))
-    assert CLAUDE.outgoing(sent["type"], sent, frozen) == expected
+    assert CLAUDE.rewrite_request(sent["type"], sent, frozen) == expected
 
 
 @pytest.mark.parametrize(
@@ -900,4 +900,4 @@ def test_a_supervisors_own_requests_are_held_to_the_launch(
 )
 def test_a_request_that_would_undo_a_control_is_refused(sent: dict[str, Any]) -> None:
     with pytest.raises(BadArguments):
-        CLAUDE.outgoing(sent["type"], sent, FROZEN)
+        CLAUDE.rewrite_request(sent["type"], sent, FROZEN)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amux.providers.base import TranscriptPart
 from amux.providers.claude import ClaudeProvider
-from amux.providers.sighting import TranscriptPart
 from fixtures.requests import PROTOCOL, request
 
 if TYPE_CHECKING:
-    from amux.providers.sighting import Sighting
+    from amux.providers.base import Sighting
 
 CLAUDE = ClaudeProvider()
 TEXT = f"be brief\n\n{PROTOCOL}"
@@ -60,7 +60,7 @@ def read(
         ours=ours,
         main=main,
     )
-    seen: tuple[Sighting, ...] = CLAUDE.sightings(part)
+    seen: tuple[Sighting, ...] = CLAUDE.read_transcript(part)
     return {one.control: (one.observed, one.contradicts, one.turn) for one in seen}
 
 

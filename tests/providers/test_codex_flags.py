@@ -151,7 +151,7 @@ def test_arguments_that_an_app_server_cannot_take_are_refused(arguments: tuple[s
 def test_a_native_resume_is_found_by_its_id(
     arguments: tuple[str, ...], native_id: str, *, fork: bool
 ) -> None:
-    found = CODEX.native_resume(arguments)
+    found = CODEX.find_resume(arguments)
     assert found is not None
     assert (found.native_id, found.fork) == (native_id, fork)
 
@@ -160,7 +160,7 @@ def test_a_native_resume_is_found_by_its_id(
 def test_a_conversation_that_codex_picks_has_no_id_in_the_arguments(
     arguments: tuple[str, ...],
 ) -> None:
-    found = CODEX.native_resume(arguments)
+    found = CODEX.find_resume(arguments)
     assert found is not None
     assert found.native_id == ""
 
@@ -170,7 +170,7 @@ def test_a_conversation_that_codex_picks_has_no_id_in_the_arguments(
     [(), ("-m", "fork", "x"), ("exec", "resume the work"), ("exec", "fork"), ("e", "resume")],
 )
 def test_a_prompt_is_not_a_resume(arguments: tuple[str, ...]) -> None:
-    assert CODEX.native_resume(arguments) is None
+    assert CODEX.find_resume(arguments) is None
 
 
 @pytest.mark.parametrize(
@@ -184,10 +184,10 @@ def test_every_literal_is_read_back_as_the_same_value(value: object) -> None:
 
 
 def test_the_version_is_read_and_a_text_without_one_is_refused() -> None:
-    assert CODEX.version("codex-cli 0.153.4\n") == "0.153.4"
-    assert CODEX.version("codex-cli 0.172.0-alpha.1") == "0.172.0-alpha.1"
+    assert CODEX.parse_version("codex-cli 0.153.4\n") == "0.153.4"
+    assert CODEX.parse_version("codex-cli 0.172.0-alpha.1") == "0.172.0-alpha.1"
     with pytest.raises(UnknownVersion):
-        CODEX.version("segmentation fault")
+        CODEX.parse_version("segmentation fault")
 
 
 def test_a_version_without_memory_mode_is_refused_for_bound_launches_only() -> None:
@@ -332,8 +332,8 @@ def test_a_role_file_with_instructions_of_its_own_is_named() -> None:
     assert isinstance(plan, LaunchPlan)
     assert len(plan.warnings) == 1
     assert "mole" in plan.warnings[0]
-    assert "/home/ann/.codex/agents/*.toml" in CODEX.questions(request())
-    assert "/w/.codex/agents/*.toml" in CODEX.questions(request())
+    assert "/home/ann/.codex/agents/*.toml" in CODEX.files_to_read(request())
+    assert "/w/.codex/agents/*.toml" in CODEX.files_to_read(request())
 
 
 def test_a_role_that_brings_native_memory_into_its_sub_agents_is_refused_where_it_does() -> None:
@@ -388,7 +388,7 @@ def test_no_spelling_of_a_thread_config_takes_the_protocol_from_sub_agents(
         CODEX.plan(request(thread_config=json.dumps(config)), grant(), Facts())
     for method in ("thread/start", "thread/resume", "thread/fork"):
         with pytest.raises(BadArguments, match=OWN_TEXT):
-            CODEX.outgoing(method, {"threadId": "t", "config": config}, "MERGED")
+            CODEX.rewrite_request(method, {"threadId": "t", "config": config}, "MERGED")
     assert isinstance(
         CODEX.plan(request(thread_config=json.dumps(config)), None, Facts()), LaunchPlan
     )
@@ -402,7 +402,7 @@ def test_the_text_of_sub_agents_is_added_to_a_thread_config_that_switches_them_o
         ({"features": {"multi_agent_v2": True}}, {f"{name}.enabled": True}),
         ({name: False}, {f"{name}.enabled": False}),
     ):
-        sent = CODEX.outgoing(
+        sent = CODEX.rewrite_request(
             "thread/start", {"config": given}, "MERGED", subagent_instructions="OWN\n\nPROTOCOL"
         )
         own = {flags.SUBAGENT_TEXT: "OWN\n\nPROTOCOL"}
@@ -410,7 +410,7 @@ def test_the_text_of_sub_agents_is_added_to_a_thread_config_that_switches_them_o
             "config": {**expected, **flags.MEMORY_OFF, **own},
             "developerInstructions": "MERGED",
         }
-    plain = CODEX.outgoing("thread/start", {"config": {name: True}}, "MERGED")
+    plain = CODEX.rewrite_request("thread/start", {"config": {name: True}}, "MERGED")
     assert plain["config"] == {name: True, **flags.MEMORY_OFF}
 
 
@@ -502,11 +502,11 @@ FILES = {
 def found(files: Mapping[str, bytes], *words: str) -> NativeResume | None:
     """Answer each question with the files, as the launcher does."""
     asked = request(*words, mode=Mode.PASSTHROUGH)
-    named = CODEX.native_resume(words)
+    named = CODEX.find_resume(words)
     assert named is not None
     known: dict[str, bytes | None] = {}
     for _ in range(8):
-        answer = CODEX.continued(asked, named, Facts(known))
+        answer = CODEX.resolve_resume(asked, named, Facts(known))
         if not isinstance(answer, tuple):
             return answer
         known |= {path: files.get(path) for path in answer}
@@ -540,6 +540,6 @@ def test_where_no_conversation_is_the_last_one_a_new_one_begins() -> None:
 def test_a_review_in_a_conversation_of_its_own_is_refused_and_one_inline_is_not() -> None:
     asked = {"threadId": "t", "target": {"type": "custom", "instructions": "look"}}
     with pytest.raises(BadArguments, match="does not get the memory protocol"):
-        CODEX.outgoing("review/start", {**asked, "delivery": "detached"}, "MERGED")
+        CODEX.rewrite_request("review/start", {**asked, "delivery": "detached"}, "MERGED")
     for params in (asked, {**asked, "delivery": "inline"}):
-        assert CODEX.outgoing("review/start", params, "MERGED") == params
+        assert CODEX.rewrite_request("review/start", params, "MERGED") == params

@@ -127,7 +127,7 @@ def grant(instructions: str | None = None, tools: Tools = Tools.NONE) -> Grant:
 
 def control(scripted: ScriptedChannel, given: Grant | None = None, **changes: Any) -> Confirmed:  # noqa: ANN401  # any field
     plan = LaunchPlan(argv=("codex",))
-    return CODEX.control(scripted, request(**changes), given or grant(), plan)
+    return CODEX.handshake(scripted, request(**changes), given or grant(), plan)
 
 
 def test_the_order_is_initialize_config_thread_and_memory_mode() -> None:
@@ -265,7 +265,7 @@ def test_without_a_grant_nothing_of_codex_is_asked_or_changed() -> None:
     scripted = channel()
     plan = CODEX.plan(request(), None, Facts())
     assert isinstance(plan, LaunchPlan)
-    confirmed = CODEX.control(scripted, request(), None, plan)
+    confirmed = CODEX.handshake(scripted, request(), None, plan)
     assert confirmed.native_id == "t1"
     assert scripted.parameters("thread/start") == {"cwd": "/w"}
     assert [name for name, _ in scripted.asked] == ["initialize", "initialized", "thread/start"]
@@ -328,10 +328,10 @@ def test_a_screen_without_the_merged_text_is_never_shown() -> None:
     config = {**OFF, "developer_instructions": "a managed text"}
     asked = request(mode=Mode.TERMINAL)
     with pytest.raises(NotConfirmed, match="memory protocol"):
-        CODEX.control(channel(config__read={"config": config}), asked, grant(), screen_plan())
+        CODEX.handshake(channel(config__read={"config": config}), asked, grant(), screen_plan())
     config = {**OFF, "developer_instructions": "MERGED"}
     scripted = channel(config__read={"config": config})
-    confirmed = CODEX.control(scripted, asked, grant(), screen_plan())
+    confirmed = CODEX.handshake(scripted, asked, grant(), screen_plan())
     assert confirmed.native_id is None
     assert "thread/start" not in [method for method, _ in scripted.asked]
 
@@ -344,11 +344,11 @@ def test_a_screen_whose_sub_agents_lack_the_merged_text_is_never_shown() -> None
         scripted = channel(config__read={"config": config, "layers": []})
         asked = request(mode=Mode.TERMINAL)
         if reached:
-            confirmed = CODEX.control(scripted, asked, grant(), plan)
+            confirmed = CODEX.handshake(scripted, asked, grant(), plan)
             assert confirmed.evidence[-1].observed == "appended"
         else:
             with pytest.raises(NotConfirmed, match="sub-agents of Codex's screen"):
-                CODEX.control(scripted, asked, grant(), plan)
+                CODEX.handshake(scripted, asked, grant(), plan)
 
 
 def test_a_folder_that_is_not_trusted_so_far_takes_the_protocol_from_no_sub_agent() -> None:
@@ -359,12 +359,12 @@ def test_a_folder_that_is_not_trusted_so_far_takes_the_protocol_from_no_sub_agen
         "disabledReason": "not trusted",
     }
     answer = {"config": {**OFF, "developer_instructions": "mine"}, "layers": [project]}
-    confirmed = CODEX.confirm(channel(config__read=answer), request(), grant())
+    confirmed = CODEX.confirm_preflight(channel(config__read=answer), request(), grant())
     assert confirmed.subagent_instructions == confirmed.instructions == "mine\n\nPROTOCOL"
     (named,) = [text for text in confirmed.warnings if "not trusted" in text]
     assert named.startswith(f"/w/.codex is not trusted: its {flags.SUBAGENT_TEXT} are left out")
     without = {**answer, "layers": []}
-    confirmed = CODEX.confirm(channel(config__read=without), request(), grant())
+    confirmed = CODEX.confirm_preflight(channel(config__read=without), request(), grant())
     assert confirmed.subagent_instructions is None
 
 
@@ -376,11 +376,11 @@ def test_instructions_pinned_above_every_flag_are_refused_where_flags_carry_ours
     own = {"name": {"type": "sessionFlags"}, "config": {}}
     user = {"name": {"type": "user", "file": "/u"}, "config": {"developer_instructions": "mine"}}
     answer = {"config": {**OFF, "developer_instructions": "mine"}, "layers": [own, user]}
-    confirmed = CODEX.confirm(channel(config__read=answer), request(), grant())
+    confirmed = CODEX.confirm_preflight(channel(config__read=answer), request(), grant())
     assert confirmed.instructions == "mine\n\nPROTOCOL"
     pinned = {**answer, "layers": [managed, own, user]}
     with pytest.raises(BadArguments, match=r"/etc/codex/m\.toml"):
-        CODEX.confirm(channel(config__read=pinned), request(), grant())
+        CODEX.confirm_preflight(channel(config__read=pinned), request(), grant())
 
 
 def started(thread: JsonObject) -> JsonObject:
@@ -401,14 +401,16 @@ def test_each_thread_of_a_screen_is_settled_once_and_others_messages_are_left_al
     asked = on_screen()
     scripted = channel()
     none = frozenset[str]()
-    found = CODEX.attend(scripted, started({"id": "t5"}), asked, grant(), none)
+    found = CODEX.on_server_message(scripted, started({"id": "t5"}), asked, grant(), none)
     mode = Evidence(control="memoryMode", observed="disabled", source="thread/memoryMode/set")
     assert found == Confirmed(evidence=(mode,), native_id="t5")
     assert scripted.asked == [("thread/memoryMode/set", {"threadId": "t5", "mode": "disabled"})]
     known = frozenset({"t5"})
-    assert CODEX.attend(scripted, started({"id": "t5"}), asked, grant(), known) is None
-    assert CODEX.attend(scripted, {"method": "turn/started"}, asked, grant(), none) is None
-    assert CODEX.attend(scripted, None, asked, grant(), frozenset({"t1", "t9"})) is None
+    assert CODEX.on_server_message(scripted, started({"id": "t5"}), asked, grant(), known) is None
+    assert (
+        CODEX.on_server_message(scripted, {"method": "turn/started"}, asked, grant(), none) is None
+    )
+    assert CODEX.on_server_message(scripted, None, asked, grant(), frozenset({"t1", "t9"})) is None
 
 
 @pytest.mark.parametrize("thread", [{"id": OLD}, {"id": "t9", "createdAt": int(BEGAN) - 60}])
@@ -417,7 +419,7 @@ def test_an_older_thread_that_is_resumed_on_a_screen_is_named_and_its_row_left_a
 ) -> None:
     loaded = {"data": [thread["id"]]}
     scripted = channel(thread__loaded__list=loaded, thread__read={"thread": thread})
-    found = CODEX.attend(scripted, None, on_screen(), grant(), frozenset())
+    found = CODEX.on_server_message(scripted, None, on_screen(), grant(), frozenset())
     assert found is not None
     assert (found.native_id, found.foreign, found.evidence) == (thread["id"], True, ())
     assert f"{thread['id']} was resumed on the screen" in found.warnings[0]
@@ -426,7 +428,7 @@ def test_an_older_thread_that_is_resumed_on_a_screen_is_named_and_its_row_left_a
         on_screen(conversations=frozenset({thread["id"]})),
         on_screen(resume=NativeResume(native_id=thread["id"])),
     ):
-        settled = CODEX.attend(scripted, None, own, grant(), frozenset())
+        settled = CODEX.on_server_message(scripted, None, own, grant(), frozenset())
         assert settled is not None
         assert (settled.foreign, settled.warnings) == (False, ())
         assert settled.evidence[0].control == "memoryMode"
@@ -438,7 +440,7 @@ def test_a_new_thread_that_is_listed_before_a_message_tells_of_it_is_not_called_
 ) -> None:
     loaded = {"data": [thread["id"]]}
     scripted = channel(thread__loaded__list=loaded, thread__read={"thread": thread})
-    found = CODEX.attend(scripted, None, on_screen(), grant(), frozenset())
+    found = CODEX.on_server_message(scripted, None, on_screen(), grant(), frozenset())
     assert found is not None
     assert (found.foreign, found.warnings) == (False, ())
     assert found.evidence[0].control == "memoryMode"
@@ -451,7 +453,7 @@ def test_a_fork_of_anothers_conversation_is_settled_and_named() -> None:
         (on_screen(resume=NativeResume(native_id=OLD, fork=True)), False),
         (on_screen(conversations=frozenset({OLD})), False),
     ):
-        found = CODEX.attend(channel(), message, asked, grant(), frozenset())
+        found = CODEX.on_server_message(channel(), message, asked, grant(), frozenset())
         assert found is not None
         assert found.foreign is foreign
         assert len(found.warnings) == foreign
@@ -464,19 +466,19 @@ def test_a_supervisor_goes_on_only_with_threads_of_the_session_and_their_sub_age
 ) -> None:
     known = frozenset({"t1"})
     scripted = channel()
-    CODEX.admit(scripted, method, {"threadId": "t1"}, known)
-    CODEX.admit(scripted, "thread/start", {}, known)
-    CODEX.admit(scripted, "turn/start", {"threadId": "t9"}, known)
+    CODEX.check_request(scripted, method, {"threadId": "t1"}, known)
+    CODEX.check_request(scripted, "thread/start", {}, known)
+    CODEX.check_request(scripted, "turn/start", {"threadId": "t9"}, known)
     assert scripted.asked == []
     child = channel(thread__read={"thread": {"parentThreadId": "t1"}})
-    CODEX.admit(child, method, {"threadId": "t2"}, known)
+    CODEX.check_request(child, method, {"threadId": "t2"}, known)
     for answer in ({"thread": {"parentThreadId": None}}, refused("no such thread")):
         with pytest.raises(BadArguments, match="t9 did not begin in this session"):
-            CODEX.admit(channel(thread__read=answer), method, {"threadId": "t9"}, known)
+            CODEX.check_request(channel(thread__read=answer), method, {"threadId": "t9"}, known)
     others: list[JsonObject] = [{"path": "/r.jsonl"}, {"history": [{}]}]
     for given in others:
         with pytest.raises(BadArguments, match="that amux cannot know"):
-            CODEX.admit(scripted, method, {"threadId": "t1", **given}, known)
+            CODEX.check_request(scripted, method, {"threadId": "t1", **given}, known)
 
 
 @pytest.mark.parametrize("method", ["thread/start", "thread/resume", "thread/fork"])
@@ -490,27 +492,27 @@ def test_a_text_for_sub_agents_in_the_folder_of_one_more_thread_refuses_it(metho
     ):
         scripted = channel(config__read=answer)
         with pytest.raises(BadArguments, match=f"in /there sets .*{TEXT_NAME}"):
-            CODEX.admit(scripted, method, params, known)
+            CODEX.check_request(scripted, method, params, known)
         assert scripted.parameters("config/read")["cwd"] == "/there"
         sent = {**params, "config": {flags.SUBAGENT_TEXT: "merged"}}
-        CODEX.admit(scripted, method, sent, known)
-    CODEX.admit(channel(config__read={"config": {}}), method, params, known)
-    CODEX.admit(channel(config__read=refused("broken file")), method, params, known)
+        CODEX.check_request(scripted, method, sent, known)
+    CODEX.check_request(channel(config__read={"config": {}}), method, params, known)
+    CODEX.check_request(channel(config__read=refused("broken file")), method, params, known)
     managed = {"name": {"type": "legacyManagedConfigTomlFromFile"}, "config": text}
     above = channel(config__read={"config": text, "layers": [managed]})
-    CODEX.admit(above, method, params, known)
+    CODEX.check_request(above, method, params, known)
 
 
 def test_a_side_conversation_is_let_be_and_a_refusal_is_not() -> None:
     asked = request(mode=Mode.TERMINAL)
     side = refused("ephemeral thread does not support metadata updates")
     none = frozenset[str]()
-    found = CODEX.attend(
+    found = CODEX.on_server_message(
         channel(thread__memoryMode__set=side), started({"id": "t5"}), asked, grant(), none
     )
     assert found == Confirmed(native_id="t5")
     with pytest.raises(NotConfirmed):
-        CODEX.attend(
+        CODEX.on_server_message(
             channel(thread__memoryMode__set=refused("no")),
             started({"id": "t5"}),
             asked,
@@ -545,7 +547,7 @@ def test_a_thread_in_a_folder_whose_roles_nobody_looked_at_is_warned_of(
     version: str, cwd: str, *, warned: bool
 ) -> None:
     result: JsonObject = {"thread": {"id": "t9"}, "cwd": cwd}
-    opened = CODEX.opened(channel(), "thread/start", result, request(version=version))
+    opened = CODEX.on_response(channel(), "thread/start", result, request(version=version))
     assert opened is not None
     assert [f"the agent roles of {cwd} were not looked at" in one for one in opened.warnings] == (
         [True] if warned else []
@@ -557,7 +559,7 @@ def test_a_version_before_memory_mode_tells_no_home_and_starts_without_memory_al
 ):
     silent = channel(initialize={"userAgent": "codex"})
     plan = LaunchPlan(argv=("codex",))
-    opened = CODEX.control(silent, request(version="0.116.0"), None, plan)
+    opened = CODEX.handshake(silent, request(version="0.116.0"), None, plan)
     assert (opened.native_id, opened.evidence) == ("t1", ())
     with pytest.raises(NotConfirmed, match="codexHome = null"):
-        CODEX.control(silent, request(version="0.171.0"), None, plan)
+        CODEX.handshake(silent, request(version="0.171.0"), None, plan)

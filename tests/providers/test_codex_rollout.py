@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from amux.providers.base import AgentRequest, Mode
+from amux.providers.base import AgentRequest, Mode, Sighting, TranscriptPart
 from amux.providers.codex import CodexProvider
-from amux.providers.sighting import Sighting, TranscriptPart
 
 CODEX = CodexProvider()
 PROTOCOL = "# Memory (amux)\n\nUse it.\n"
@@ -53,7 +52,9 @@ def see(*lines: str, **changes: Any) -> dict[str, Sighting]:  # noqa: ANN401  # 
         "ours": True,
         "native_id": ID,
     }
-    return {one.control: one for one in CODEX.sightings(TranscriptPart(**{**values, **changes}))}
+    return {
+        one.control: one for one in CODEX.read_transcript(TranscriptPart(**{**values, **changes}))
+    }
 
 
 def shown(*lines: str, **changes: Any) -> tuple[str, str]:  # noqa: ANN401  # any field
@@ -222,11 +223,11 @@ def test_of_a_run_that_tells_no_id_only_what_it_can_have_begun_is_its_conversati
         environment={},
         began=BEGAN,
     )
-    assert CODEX.told_by(asked, part) == found
-    assert len(CODEX.unnamed(asked)) == 1
+    assert CODEX.identify_conversation(asked, part) == found
+    assert len(CODEX.candidate_transcripts(asked)) == 1
     for other in (
         replace(asked, mode=Mode.STREAM),
         replace(asked, arguments=()),
         replace(asked, arguments=("exec", "--ephemeral", "hi")),
     ):
-        assert CODEX.unnamed(other) == ()
+        assert CODEX.candidate_transcripts(other) == ()

@@ -39,7 +39,7 @@ AGENTS: dict[str, Provider] = {
     ],
 )
 def test_what_only_prints_opens_no_conversation(agent: str, line: str) -> None:
-    assert not AGENTS[agent].converses(tuple(line.split()))
+    assert not AGENTS[agent].opens_conversation(tuple(line.split()))
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,4 @@ def test_what_only_prints_opens_no_conversation(agent: str, line: str) -> None:
     ],
 )
 def test_help_that_is_a_value_or_a_prompt_opens_one(agent: str, line: str) -> None:
-    assert AGENTS[agent].converses(tuple(line.split()))
+    assert AGENTS[agent].opens_conversation(tuple(line.split()))

@@ -143,8 +143,8 @@ def test_the_protocol_names_the_variable_where_path_is_shadowed() -> None:
 
 def test_the_agents_folder_may_be_somewhere_else() -> None:
     moved = request(environment={"PI_CODING_AGENT_DIR": "~/pi"})
-    assert "/home/ann/pi/APPEND_SYSTEM.md" in PI.questions(moved)
-    assert USER in PI.questions(request(environment={"PI_CODING_AGENT_DIR": ""}))
+    assert "/home/ann/pi/APPEND_SYSTEM.md" in PI.files_to_read(moved)
+    assert USER in PI.files_to_read(request(environment={"PI_CODING_AGENT_DIR": ""}))
 
 
 def test_a_new_conversation_gets_an_id_that_amux_knows() -> None:
@@ -207,14 +207,14 @@ def test_a_resume_and_a_fork_send_the_frozen_text(version: str) -> None:
 def test_a_native_resume_is_found_in_every_spelling(
     arguments: tuple[str, ...], found: NativeResume | None
 ) -> None:
-    assert PI.native_resume(arguments) == found
+    assert PI.find_resume(arguments) == found
 
 
 @pytest.mark.parametrize("arguments", [("--session", "abc", "-p", "hi"), ("-c", "-p", "hi")])
 def test_an_unknown_native_conversation_is_resumed_exactly_as_the_caller_asked(
     arguments: tuple[str, ...],
 ) -> None:
-    resume = PI.native_resume(arguments)
+    resume = PI.find_resume(arguments)
     plan = planned(PI, request(*arguments, mode=Mode.PASSTHROUGH, resume=resume), None)
     assert plan.argv == ("/opt/agent", *arguments)
     assert (plan.environment, plan.files, plan.instructions) == ((), (), None)
@@ -229,9 +229,9 @@ def test_a_stream_in_another_mode_and_a_subcommand_are_refused() -> None:
 
 
 def test_versions_are_read_refused_and_warned_of() -> None:
-    assert PI.version("1.6.0\n") == "1.6.0"
+    assert PI.parse_version("1.6.0\n") == "1.6.0"
     with pytest.raises(UnknownVersion):
-        PI.version("codex-cli 0.171.0")
+        PI.parse_version("codex-cli 0.171.0")
     with pytest.raises(UnsupportedVersion, match=r"0\.59\.0 is too old.*0\.60\.0"):
         PI.plan(request(version="0.59.0"), grant(), Facts())
     plan = planned(PI, request(version="1.7.0"), grant())
@@ -258,7 +258,7 @@ def rpc(sent: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_rpc_mode_tells_the_conversations_id_and_the_loaded_extensions() -> None:
     channel = ScriptedChannel(rpc)
-    confirmed = PI.control(channel, request(), grant(), planned(PI, request(), grant()))
+    confirmed = PI.handshake(channel, request(), grant(), planned(PI, request(), grant()))
     assert confirmed.native_id == "s-1"
     (seen,) = confirmed.evidence
     assert "recall.ts (recall)" in seen.observed
@@ -277,7 +277,7 @@ def test_an_extension_that_was_named_before_the_start_is_not_warned_of_again() -
     (warning,) = plan.warnings
     assert "recall.ts" in warning
     assert "README" not in warning
-    assert PI.control(ScriptedChannel(rpc), request(), grant(), plan).warnings == ()
+    assert PI.handshake(ScriptedChannel(rpc), request(), grant(), plan).warnings == ()
 
 
 def test_entries_of_the_settings_that_switch_an_extension_off_are_not_named() -> None:
@@ -309,7 +309,7 @@ def test_an_error_in_rpc_mode_is_raised_with_the_agents_words() -> None:
         lambda sent: [{"type": "response", "id": sent["id"], "success": False, "error": "no"}]
     )
     with pytest.raises(RequestRefused, match=r"get_state.*no"):
-        PI.control(channel, request(), None, planned(PI, request(), None))
+        PI.handshake(channel, request(), None, planned(PI, request(), None))
 
 
 WORDS = "-p -c -r -- --- hi @f --session --fork --append-system-prompt --mode --unknown"
@@ -321,6 +321,8 @@ def test_reading_arguments_loses_and_reorders_nothing(arguments: tuple[str, ...]
 
 
 def test_facts_are_asked_for_texts_that_may_be_files_only() -> None:
-    asked = PI.questions(request("--append-system-prompt", "n.md", "--append-system-prompt", LONG))
+    asked = PI.files_to_read(
+        request("--append-system-prompt", "n.md", "--append-system-prompt", LONG)
+    )
     assert "/home/ann/project/n.md" in asked
     assert not any("earlier work" in path for path in asked)

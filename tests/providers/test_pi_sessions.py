@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amux.providers.base import Facts, Mode, NativeResume
+from amux.providers.base import Facts, Mode, NativeResume, Sighting, TranscriptPart
 from amux.providers.pi import PiProvider
-from amux.providers.sighting import Sighting, TranscriptPart
 from fixtures.requests import FRESH, PROTOCOL, request
 
 if TYPE_CHECKING:
@@ -37,11 +36,11 @@ def listed(*names: str) -> bytes:
 
 def found(asked: AgentRequest, files: Mapping[str, bytes]) -> NativeResume | None:
     """Answer as the launcher does: read what is asked for, until there is an answer."""
-    named = PI.native_resume(asked.arguments)
+    named = PI.find_resume(asked.arguments)
     assert named is not None
     facts = Facts()
     for _ in range(8):
-        answer = PI.continued(asked, named, facts)
+        answer = PI.resolve_resume(asked, named, facts)
         if not isinstance(answer, tuple):
             return answer
         assert not set(answer) & set(facts.files)
@@ -186,26 +185,26 @@ def prompt(seen: tuple[Sighting, ...]) -> list[tuple[str, int, bool]]:
 def test_the_prompt_that_pi_composed_holds_the_protocol_once(
     entries: list[dict[str, Any]], expected: list[tuple[str, int, bool]]
 ) -> None:
-    assert prompt(PI.sightings(part(*entries))) == expected
+    assert prompt(PI.read_transcript(part(*entries))) == expected
 
 
 def test_a_later_part_that_does_not_touch_the_prompt_says_nothing_of_it() -> None:
-    assert PI.sightings(part(system(skills="x"), ANSWER, from_start=False)) == ()
-    (seen,) = PI.sightings(part(system(addendum=ADDED), ANSWER, from_start=False))
+    assert PI.read_transcript(part(system(skills="x"), ANSWER, from_start=False)) == ()
+    (seen,) = PI.read_transcript(part(system(addendum=ADDED), ANSWER, from_start=False))
     assert seen.observed == "once"
 
 
 def test_what_pi_composed_without_amux_is_no_contradiction() -> None:
-    assert PI.sightings(part(system(preamble="You are"), ANSWER, ours=False)) == ()
+    assert PI.read_transcript(part(system(preamble="You are"), ANSWER, ours=False)) == ()
 
 
 def test_a_session_whose_protocol_names_the_variable_is_read_by_its_own_text() -> None:
     own = PROTOCOL.replace("`amux", '`"$AMUX_CLI"')
-    (seen,) = PI.sightings(part(system(addendum=own.strip()), ANSWER, instructions=own))
+    (seen,) = PI.read_transcript(part(system(addendum=own.strip()), ANSWER, instructions=own))
     assert seen.observed == "once"
 
 
 def test_text_that_extensions_put_into_the_conversation_is_named() -> None:
     kit = {"type": "custom_message", "customType": "memkit", "content": "REMEMBERED"}
-    (seen,) = PI.sightings(part(kit, ANSWER, kit, ours=False))
+    (seen,) = PI.read_transcript(part(kit, ANSWER, kit, ours=False))
     assert (seen.control, seen.observed) == ("text of extensions", "memkit (2)")
