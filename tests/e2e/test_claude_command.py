@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +17,7 @@ from fixtures.claude_home import settled
 from fixtures.pinned import CLAUDE_VERSIONS
 from fixtures.stages import AMUX, managed_by, occurrences, staged
 from fixtures.terminal import terminal
+from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CLAUDE_VERSIONS)]
 
 PROTOCOL = render("mcp").text
-TRIES = 5
 SECTION = "persistent file-based memory"
 
 
@@ -116,12 +118,13 @@ def test_on_its_screen_a_typed_prompt_has_the_protocol_and_the_tools_also_on_a_r
 
 def _first_turn_with_tools(stage: Stage, screen: Terminal, asked: str) -> Turn:
     """Type prompts until one has the tools: on its screen Claude does not wait for a server."""
-    for number in range(TRIES):
+    end = time.monotonic() + SECONDS
+    for number in itertools.count():
         text = f"{asked}, number {number}"
         screen.enter(text, lambda text=text: bool(_asked(stage, text)))  # type: ignore[misc]
         turn = _asked(stage, text)[0]
-        if turn.tool("amux_memory_search") is not None:
-            return turn
+        if turn.tool("amux_memory_search") is not None or time.monotonic() > end:
+            break
     return turn
 
 

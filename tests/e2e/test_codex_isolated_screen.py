@@ -12,7 +12,7 @@ from amux.launcher.probe.model import ScriptedModel
 from amux.launcher.probe.stage import stage_codex
 from amux.launcher.session.store import SessionStore
 from fixtures import accounts
-from fixtures.codex import CodexHome, say_ok
+from fixtures.codex import PROMPT, CodexHome, say_ok
 from fixtures.isolated import isolated_host, reachable_agent
 from fixtures.pinned import CODEX_VERSIONS
 from fixtures.terminal import terminal
@@ -48,6 +48,7 @@ def test_the_screen_of_another_user_is_bound_to_its_principal(version: str) -> N
         own = {**host.environ, **environment, "HOME": host.environ["HOME"]}
         with terminal((*argv, *options), own, host.home) as screen:
             screen.until(lambda: len(home.modes()) == 1, "a thread")
+            screen.shows(PROMPT)
             screen.enter("hello", lambda: bool(model.turns))
             turn = model.wait_for(lambda turn: turn.user[-1:] == ("hello",), deadline=SECONDS)
             screen.shows("• ok")

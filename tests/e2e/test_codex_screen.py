@@ -16,7 +16,16 @@ import pytest
 
 from amux.launcher.probe.model import ScriptedModel
 from amux.launcher.session.store import SessionStore, State
-from fixtures.codex import MEMORY_ON, CodexHome, inputs, make_home, native, open_codex, say_ok
+from fixtures.codex import (
+    MEMORY_ON,
+    PROMPT,
+    CodexHome,
+    inputs,
+    make_home,
+    native,
+    open_codex,
+    say_ok,
+)
 from fixtures.hosts import running_host
 from fixtures.pinned import CODEX_VERSIONS
 from fixtures.terminal import terminal
@@ -32,8 +41,6 @@ if TYPE_CHECKING:
     from fixtures.terminal import Terminal
 
 pytestmark = [pytest.mark.agents, pytest.mark.parametrize("version", CODEX_VERSIONS)]
-
-READY_TIGHT = "AskCodextodoanything"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,7 @@ def test_every_thread_on_the_screen_is_bound_also_new_ones_and_a_resume_of_them(
 ) -> None:
     with desk(version) as place:
         with place.screen("launch", "codex", "--", "-c", "features.memories=true") as screen:
-            screen.until(lambda: READY_TIGHT in screen.screen, "the prompt")
+            screen.shows(PROMPT)
             screen.until(lambda: len(place.home.modes()) == 1, "the stored mode")
             first = place.prompt(screen, "first")
             screen.shows("• ok")
@@ -133,7 +140,8 @@ def test_every_thread_on_the_screen_is_bound_also_new_ones_and_a_resume_of_them(
         assert seen["memory tools"].count("amux.") == 5
         assert list(place.host.runs.iterdir()) == []
         with place.screen("resume", record.id) as screen:
-            screen.until(lambda: "first" in screen.screen and READY_TIGHT in screen.screen, "first")
+            screen.shows("first")
+            screen.shows(PROMPT)
             third = place.prompt(screen, "third")
             assert screen.leave("/quit") == 0
         assert_bound(third)
@@ -142,6 +150,7 @@ def test_every_thread_on_the_screen_is_bound_also_new_ones_and_a_resume_of_them(
         assert warned(place.record()) == warned(record)
         with place.screen("resume", record.id, "--fork") as screen:
             screen.until(lambda: len(place.home.modes()) == 3, "the fork")
+            screen.shows(PROMPT)
             fourth = place.prompt(screen, "fourth")
             assert screen.leave("/quit") == 0
         assert_bound(fourth)
@@ -160,7 +169,7 @@ def test_sub_agents_of_the_screen_get_their_own_text_and_the_protocol_also_on_a_
         place.home.configure(TABLE)
         own = "As the flag says."
         with place.screen("launch", "codex", "--", "-c", f'{KEY}="{own}"') as screen:
-            screen.until(lambda: READY_TIGHT in screen.screen, "the prompt")
+            screen.shows(PROMPT)
             place.prompt(screen, "PARENT")
             screen.shows("• parent done")
             assert screen.leave("/quit") == 0
@@ -170,7 +179,7 @@ def test_sub_agents_of_the_screen_get_their_own_text_and_the_protocol_also_on_a_
         assert seen["protocol in sub-agents"].observed == "appended"
         assert seen["protocol in sub-agents"].source == "config/read"
         with place.screen("resume", record.id) as screen:
-            screen.until(lambda: READY_TIGHT in screen.screen, "the prompt")
+            screen.shows(PROMPT)
             place.prompt(screen, "PARENT again")
             screen.until(lambda: screen.screen.count("parentdone") == 2, "the end of the turn")
             assert screen.leave("/quit") == 0
@@ -193,6 +202,7 @@ def test_a_native_conversation_that_is_resumed_on_the_screen_is_named_and_its_ro
         words = ("--require-memory",) if require else ()
         with place.screen("launch", "codex", *words) as screen:
             screen.until(lambda: len(place.home.modes()) == 2, "a new thread")
+            screen.shows(PROMPT)
             screen.enter("/resume", lambda: "frombefore" in screen.screen)
             screen.press("\r")
             if require:
@@ -222,7 +232,7 @@ def test_new_threads_of_the_screen_are_not_called_resumed_and_can_be_resumed_by_
 ) -> None:
     with desk(version) as place:
         with place.screen("launch", "codex") as screen:
-            screen.until(lambda: READY_TIGHT in screen.screen, "the prompt")
+            screen.shows(PROMPT)
             for number in range(1, 4):
                 place.prompt(screen, f"hello {number}")
                 anew(place, screen, count=number + 1)
