@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from amux.hub.errors import HomeRefused
 from amux.hub.residence import residence
+from amux.procstat import look
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from amux.hub.config import SettingValue
 
 LOCK_FILE: Final = "hub.lock"
-_ENDED: Final = frozenset({b"Z", b"X"})
 _LAST_PID: Final = 2**31 - 1
 
 
@@ -103,12 +103,8 @@ def process_start(pid: int) -> int | None:
 
     One that has ended and that nobody has reaped, as in a container without an init, is none.
     """
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # one open, no Path
-            fields = file.read().rpartition(b")")[2].split()
-            return None if fields[0] in _ENDED else int(fields[19])
-    except (OSError, ValueError, IndexError):
-        return None
+    process = look(pid)
+    return process.start if process is not None and process.lives else None
 
 
 def _parse(data: bytes) -> Holder | None:

@@ -5,13 +5,14 @@ Standard library only, and cheap modules alone: the shim imports it.
 
 from __future__ import annotations
 
-from amux.launcher.process.table import look, name
+from amux.launcher.process.table import name
+from amux.procstat import look
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from amux.launcher.process.table import Process
+    from amux.procstat import Process
 
 NAMED = 6
 """Names in one sentence; the rest is counted."""

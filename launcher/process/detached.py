@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from amux.launcher.process.table import children, look, name
+from amux.launcher.process.table import children, name
+from amux.procstat import look
 
 if TYPE_CHECKING:
     from collections.abc import Callable

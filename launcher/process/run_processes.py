@@ -20,11 +20,12 @@ from amux.hub.home import RUN_MARKER
 from amux.launcher.process import cgroup
 from amux.launcher.process import table as proctable
 from amux.launcher.process.shim import ASK, start_time
+from amux.procstat import look
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from amux.launcher.process.table import Process
+    from amux.procstat import Process
 
 MARKER: Final = RUN_MARKER
 """The variable that marks every process of a run; a marker is random, 128 bits."""
@@ -86,7 +87,7 @@ def boot_id() -> str:
 
 def alive(key: ProcessKey) -> bool:
     """Say whether that very process still runs; a zombie does not."""
-    process = proctable.look(key.pid)
+    process = look(key.pid)
     return process is not None and process.start == key.start and process.lives
 
 
@@ -141,7 +142,7 @@ def end_left(marker: str, since: int, deadline: float) -> int:
 
 def kill(key: ProcessKey, number: int) -> bool:
     """Signal that very process; return whether it was there and could be signalled."""
-    process = proctable.look(key.pid)
+    process = look(key.pid)
     return process is not None and process.start == key.start and proctable.send(process, number)
 
 

@@ -42,7 +42,6 @@ from amux.launcher.process.exec import (
     start_agent,
 )
 from amux.launcher.process.specification import INHERIT, PIPES, PTY, Specification, decode
-from amux.launcher.process.table import look
 from amux.launcher.process.teardown import (
     KILL_GRACE,
     RETRY,
@@ -52,13 +51,14 @@ from amux.launcher.process.teardown import (
     reap_all,
     send,
 )
+from amux.procstat import look
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable
 
-    from amux.launcher.process.table import Process
+    from amux.procstat import Process
 else:
     import _signal as signal
 

@@ -12,6 +12,8 @@ import errno
 import os
 import time
 
+from amux.procstat import Process, look
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
@@ -24,40 +26,6 @@ PASSES = 100
 """Looks at a set that goes on growing, before what is known of it is killed."""
 RETRY = 10
 """Milliseconds between two looks."""
-
-
-class Process:
-    """What `/proc/PID/stat` says of a process. `start` is in clock ticks since boot."""
-
-    __slots__ = ("group", "parent", "pid", "session", "start", "state", "threads")
-
-    def __init__(self, pid: int, fields: list[bytes]) -> None:
-        self.pid = pid
-        self.state = fields[0]
-        self.parent = int(fields[1])
-        self.group = int(fields[2])
-        self.session = int(fields[3])
-        self.threads = int(fields[17])
-        self.start = int(fields[19])
-
-    @property
-    def lives(self) -> bool:
-        """Say whether it runs. One whose first thread has ended looks like a zombie, and does."""
-        return self.state not in b"ZX" or self.threads > 1
-
-    @property
-    def stopped(self) -> bool:
-        """Say whether it is stopped."""
-        return self.state in b"Tt"
-
-
-def look(pid: int) -> Process | None:
-    """Return one process; None if it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # pathlib is too heavy here
-            return Process(pid, file.read().rpartition(b")")[2].split())
-    except (OSError, IndexError):
-        return None
 
 
 def everybody() -> dict[int, Process]:

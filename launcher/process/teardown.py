@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amux.launcher.process.table import Process
+    from amux.procstat import Process
 
 # Milliseconds.
 ORPHAN_GRACE = 500

@@ -21,6 +21,7 @@ from amux.hub.errors import HomeRefused, HubError, NotStarted, Unavailable
 from amux.hub.holder import LOCK_FILE, process_start, read_holder
 from amux.hub.local import ensure_running, hub_status, stop_hub
 from amux.hub.values import GetRequest, UpsertRequest
+from amux.procstat import look
 from fixtures.hubs import SERVER, HubHome, new_home
 from fixtures.waiting import SECONDS
 
@@ -92,10 +93,10 @@ def test_a_hub_started_on_demand_has_nothing_of_its_starter(
     names = {item.partition(b"=")[0] for item in (proc / "environ").read_bytes().split(b"\0")}
     assert names - {b""} == {b"PATH", b"LANG", b"HOME", b"AMUX_HOME", b"AMUX_RUNS"}
     assert (proc / "cwd").readlink() == Path("/")
-    fields = (proc / "stat").read_text().rpartition(")")[2].split()
-    parent, session = int(fields[1]), int(fields[3])
-    assert parent != os.getpid()
-    assert session != os.getsid(0)
+    process = look(holder.pid)
+    assert process is not None
+    assert process.parent != os.getpid()
+    assert process.session != os.getsid(0)
     targets = {str(entry.readlink()) for entry in (proc / "fd").iterdir()}
     assert not any(target.startswith("pipe:") for target in targets)
     log = on_demand.home / "logs" / "hub.log"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from amux.launcher.process.run_processes import ProcessKey, alive, start_time
 from amux.launcher.process.spawn import SpawnRequest, Stdio
+from amux.procstat import look
 from fixtures.waiting import SECONDS
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ def gone(key: ProcessKey) -> bool:
 
 def kill_tree_above(agent: ProcessKey, guard: ProcessKey, supervisor: Popen[str]) -> None:
     """Kill supervisor, guard and shim as if at once: none gets a chance to act on another's end."""
-    shim = int(Path(f"/proc/{agent.pid}/stat").read_text("utf-8").rpartition(")")[2].split()[1])
+    process = look(agent.pid)
+    assert process is not None
+    shim = process.parent
     pids = (supervisor.pid, guard.pid, shim)
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)

@@ -16,7 +16,7 @@ import pexpect
 import pytest
 
 from amux.launcher.process.run_processes import ProcessKey, alive, start_time
-from amux.launcher.process.table import look
+from amux.procstat import look
 from fixtures import accounts
 from tests.launcher.agents_at_work import DEADLINE, eventually, gone
 
