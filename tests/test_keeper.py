@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from amux.hub.cgroup import own_folder
-from fixtures import ledger
+from fixtures import accounts, ledger
 from fixtures.waiting import SECONDS
 from tests import leftovers
 
@@ -127,6 +127,16 @@ def test_what_a_deleted_account_owns_is_named_whatever_its_name(
     (tmp_path / "anything").touch()
     os.chown(tmp_path / "anything", 54_321, 54_321)
     assert f"file {tmp_path}/anything" in leftovers.Traces.now().since(before)
+
+
+@pytest.mark.root
+def test_what_an_accounts_agents_leave_for_all_to_see_goes_with_the_account() -> None:
+    with accounts.account() as alice:
+        left = Path(f"/tmp/claude-{alice.uid}")  # noqa: S108  # as Claude makes it
+        (left / "project").mkdir(parents=True)
+        for path in (left / "project", left):
+            os.chown(path, alice.uid, alice.gid)
+    assert not left.exists()
 
 
 @pytest.mark.root
