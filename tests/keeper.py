@@ -57,6 +57,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     ]
     left += leftovers.below(place.temporary)
     if before is not None and not leftovers.others():
+        leftovers.sweep(before)
         left += leftovers.Traces.now().since(before)
     shutil.rmtree(place.folder)
     if left:

@@ -27,6 +27,7 @@ NOTED: Final = re.compile(r"amux-tests?-")
 FIXED: Final = f"codex-daemon-{os.geteuid()}"
 """What Codex makes once for an account, whatever its temporary folder is."""
 GROUPS: Final = re.compile(r"amux-|unit-")
+SOCKETS: Final = f"cc-socks-{os.geteuid()}"
 FIRST_USER: Final = 1000
 
 
@@ -48,6 +49,19 @@ class Traces:
             yield f"file {path}"
         for path in sorted(self.groups - before.groups):
             yield f"control group {path}"
+
+
+def sweep(before: Traces) -> None:
+    """Remove the sockets of Claudes that were killed: some are at a fixed path of the account's.
+
+    Claude puts one there where the path of its temporary folder is too long for a socket.
+    """
+    for path in sorted(Traces.now().files - before.files, reverse=True):
+        if path.parent.name == SOCKETS and not psutil.pid_exists(int(path.stem)):
+            path.unlink()
+        elif path.name == SOCKETS:
+            with contextlib.suppress(OSError):  # another one is in it
+                path.rmdir()
 
 
 def others() -> bool:

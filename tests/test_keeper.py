@@ -118,6 +118,21 @@ def test_files_that_are_new_are_named_where_they_are_ours_or_a_deleted_accounts(
     assert found == [f"file {tmp_path}/amux-new", f"file {tmp_path}/claude-0/-a-project"]
 
 
+def test_the_socket_of_a_killed_claude_is_swept_and_a_living_ones_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "SHARED", (tmp_path,))
+    before = leftovers.Traces.now()
+    (tmp_path / leftovers.SOCKETS).mkdir()
+    for pid in (os.getpid(), 2**22):  # the second is beyond every pid
+        (tmp_path / leftovers.SOCKETS / f"{pid}.sock").touch()
+    leftovers.sweep(before)
+    assert [one.stem for one in (tmp_path / leftovers.SOCKETS).iterdir()] == [str(os.getpid())]
+    next((tmp_path / leftovers.SOCKETS).iterdir()).unlink()
+    leftovers.sweep(before)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.root
 def test_what_a_deleted_account_owns_is_named_whatever_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from amux.launcher.process import cgroup
 from amux.launcher.process.run_processes import ProcessKey, alive, start_time
 from amux.launcher.process.spawn import SpawnRequest, Stdio
 from amux.procstat import look
@@ -53,7 +54,7 @@ def eventually(condition: Callable[[], bool], deadline: float = DEADLINE) -> boo
 
 def written_pid(file: Path) -> ProcessKey:
     """Wait until a process wrote its pid to the file, and return that process."""
-    assert eventually(file.exists)
+    assert eventually(lambda: file.exists() and file.stat().st_size > 0)
     pid = int(file.read_text(encoding="utf-8"))
     return ProcessKey(pid=pid, start=start_time(pid))
 
@@ -61,6 +62,17 @@ def written_pid(file: Path) -> ProcessKey:
 def gone(key: ProcessKey) -> bool:
     """Wait until that very process no longer runs."""
     return eventually(lambda: not alive(key))
+
+
+def remove_groups(marker: str) -> None:
+    """Remove the control groups of a run whose guard and shim were killed, as a start would."""
+
+    def removed() -> bool:
+        for folder in cgroup.find(marker):
+            cgroup.remove(folder)
+        return not cgroup.find(marker)
+
+    assert eventually(removed)
 
 
 def kill_tree_above(agent: ProcessKey, guard: ProcessKey, supervisor: Popen[str]) -> None:

@@ -34,6 +34,7 @@ from tests.launcher.agents_at_work import (
     eventually,
     gone,
     kill_tree_above,
+    remove_groups,
     scripted,
     written_pid,
 )
@@ -354,6 +355,7 @@ def supervisor(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[Pro
     for key in keys:
         if alive(key):
             os.kill(key.pid, signal.SIGKILL)
+    remove_groups(marker)
 
 
 def test_nothing_survives_a_killed_supervisor(
