@@ -43,7 +43,7 @@ OFF = {
 
 @dataclass
 class ScriptedChannel:
-    """Answers by method; an exception as an answer is raised."""
+    """Answers by method, the last of several for good; an exception as an answer is raised."""
 
     answers: dict[str, Any]
     asked: list[tuple[str, JsonObject]] = field(default_factory=list)
@@ -53,6 +53,8 @@ class ScriptedChannel:
         assert deadline > 0
         self.asked.append((method, params))
         answer = self.answers[method]
+        if isinstance(answer, list):
+            answer = answer.pop(0) if len(answer) > 1 else answer[0]
         if isinstance(answer, Exception):
             raise answer
         assert isinstance(answer, dict)
@@ -563,3 +565,64 @@ def test_a_version_before_memory_mode_tells_no_home_and_starts_without_memory_al
     assert (opened.native_id, opened.evidence) == ("t1", ())
     with pytest.raises(NotConfirmed, match="codexHome = null"):
         CODEX.handshake(silent, request(version="0.171.0"), None, plan)
+
+
+DORMANT = {
+    "name": {"type": "project", "dotCodexFolder": "/w/.codex"},
+    "config": {"developer_instructions": "Be brief."},
+    "disabledReason": "not trusted",
+}
+UNTRUSTED = {"config": OFF, "origins": {}, "layers": [DORMANT]}
+ON = {**OFF, "memories": {"use_memories": True, "generate_memories": False}}
+FEATURE_OFF = {"data": [{"name": "memories", "enabled": False}]}
+FEATURE_ON = {"data": [{"name": "memories", "enabled": True}]}
+
+
+@pytest.mark.parametrize(
+    ("config", "features", "words"),
+    [
+        (ON, FEATURE_OFF, "memories.use_memories is true"),
+        (OFF, FEATURE_ON, "its feature `memories` is in effect"),
+    ],
+)
+def test_native_memory_is_asked_for_again_once_codex_has_trusted_the_folder(
+    config: JsonObject, features: JsonObject, words: str
+) -> None:
+    trusted = {"config": config, "origins": {}, "layers": []}
+    scripted = channel(
+        config__read=[UNTRUSTED, trusted], experimentalFeature__list=[FEATURE_OFF, features]
+    )
+    with pytest.raises(NotConfirmed, match=words):
+        control(scripted)
+    assert [name for name, _ in scripted.asked][-3:] == [
+        "thread/start",
+        "config/read",
+        "experimentalFeature/list",
+    ]
+
+
+def test_a_folder_that_codex_trusts_by_itself_has_its_own_text_in_a_second_thread() -> None:
+    text = {**OFF, "developer_instructions": "Be brief."}
+    trusted = {"config": text, "origins": {}, "layers": []}
+    scripted = channel(
+        config__read=[UNTRUSTED, trusted],
+        thread__start=[{"thread": {"id": "t1"}}, {"thread": {"id": "t2"}}],
+    )
+    confirmed = control(scripted)
+    sent = [params for name, params in scripted.asked if name == "thread/start"]
+    assert [one["developerInstructions"] for one in sent] == ["PROTOCOL", "Be brief.\n\nPROTOCOL"]
+    assert (confirmed.native_id, confirmed.instructions) == ("t2", "Be brief.\n\nPROTOCOL")
+    assert scripted.parameters("thread/memoryMode/set")["threadId"] == "t2"
+
+
+def test_a_folder_that_stays_untrusted_has_one_thread() -> None:
+    scripted = channel(config__read=UNTRUSTED)
+    assert control(scripted).native_id == "t1"
+    asked = [name for name, _ in scripted.asked]
+    assert (asked.count("thread/start"), asked.count("config/read")) == (1, 2)
+
+
+def test_a_resumed_thread_keeps_its_text_whatever_codex_trusts_meanwhile() -> None:
+    scripted = channel(config__read=UNTRUSTED)
+    control(scripted, grant(instructions="frozen"), resume=NativeResume(native_id="t1"))
+    assert [name for name, _ in scripted.asked].count("config/read") == 1
