@@ -162,11 +162,16 @@ def _carry(
     stop_if_failed.callback(_end, attempt, agent, process)
     confirmed = together(confirmed, begun.confirmed)
     ending = held(target.provider.shutdown, Shutdown)(agent)
-    refused = functools.partial(_end_refused, sessions, record.id, process, ending)
+    on_contradiction = functools.partial(_end_refused, sessions, record.id, process, ending)
     settled = functools.partial(write_settled, sessions, record.id)
     if isinstance(channel, JsonLinesChannel) and grant is not None:
         channel.controls = controls(
-            attempt, channel, agent, confirmed, told=settled, refused=refused
+            attempt,
+            channel,
+            agent,
+            confirmed,
+            on_evidence=settled,
+            on_contradiction=on_contradiction,
         )
     seen += check_heard(attempt.request, hearing.before())
     report = established(attempt, bound, memory, plan, confirmed, version=agent.version, seen=seen)
@@ -174,21 +179,30 @@ def _carry(
     sessions.update(record)
     conversation.begin(record.instructions)
     if server is not None and grant is not None:
-        screen = Attendance(attempt, sessions, conversation, notices, refused)
+        screen = Attendance(attempt, sessions, conversation, notices, on_contradiction)
         screen.attend(server, agent, grant)
     watcher = Watcher(
         target.provider,
         (*confirmed.evidence, Evidence(control=VERSION, observed=agent.version, source="asked")),
         settled,
-        refused,
+        on_contradiction,
         lambda seen: notices.tell(seen=seen),
     )
     if isinstance(channel, JsonLinesChannel) and grant is not None:
         channel.watcher = watcher
-        told = functools.partial(conversation.hear, notices=notices, refused=refused)
-        _inquire(attempt, channel, told, undo)
+        on_answer = functools.partial(
+            conversation.hear, notices=notices, on_contradiction=on_contradiction
+        )
+        _inquire(attempt, channel, on_answer, undo)
     _keep_lease(attempt, bound, memory, notices)
-    finish = _follow(conversation, hearing, record.id, sessions, notices=notices, refused=refused)
+    finish = _follow(
+        conversation,
+        hearing,
+        record.id,
+        sessions,
+        notices=notices,
+        on_contradiction=on_contradiction,
+    )
     own = (process, *((server.process,) if server is not None else ()))
     for one in own:
         over.callback(_tell_detached, notices, one)
@@ -216,9 +230,9 @@ def _place(
     """Put the run's files in place; from here on the target's account is used."""
     files = (*(memory.files if memory else ()), *plan.files, *attempt.given)
     if files:
-        told = functools.partial(_warn, notices)
-        runs.apply(attempt.paths, files, attempt.target.identity, told)
-        undo.callback(runs.remove, attempt.paths, told)
+        warn = functools.partial(_warn, notices)
+        runs.apply(attempt.paths, files, attempt.target.identity, warn)
+        undo.callback(runs.remove, attempt.paths, warn)
     attempt.use_account()
 
 
@@ -260,11 +274,11 @@ def _bind(
 def _inquire(
     attempt: Attempt,
     channel: JsonLinesChannel,
-    told: Callable[[tuple[Sighting, ...]], None],
+    on_answer: Callable[[tuple[Sighting, ...]], None],
     undo: contextlib.ExitStack,
 ) -> None:
     """Let the agent be asked what its context holds: by the run itself, and by others."""
-    channel.inquiry = open_inquiry(attempt.target.provider, channel.send, told)
+    channel.inquiry = open_inquiry(attempt.target.provider, channel.send, on_answer)
     if channel.inquiry is not None:
         desk = open_desk(attempt.paths.run, channel.inquiry)
         if desk is not None:
@@ -309,7 +323,7 @@ def _follow(  # noqa: PLR0913  # what is followed, and who is told
     sessions: SessionStore,
     *,
     notices: Notices,
-    refused: Callable[[str], None],
+    on_contradiction: Callable[[str], None],
 ) -> Callable[[], None]:
     """Read the conversation once a turn is over; return what reads it at the end."""
 
@@ -317,7 +331,7 @@ def _follow(  # noqa: PLR0913  # what is followed, and who is told
         return sessions.load(session).native_id
 
     def look() -> bool:
-        over = conversation.look(native_id, notices, refused)
+        over = conversation.look(native_id, notices, on_contradiction)
         if over:
             hearing.turn_over()
         return over

@@ -49,10 +49,10 @@ class Reconciled:
     survivors: int
 
 
-def recover(host: Host, told: Callable[[str], object] = removal.ignore) -> tuple[Reconciled, ...]:
+def recover(host: Host, warn: Callable[[str], object] = removal.ignore) -> tuple[Reconciled, ...]:
     """Reconcile the sessions of a home, and remove their folders and end their credentials.
 
-    `told` hears a sentence about what had to be left of a folder; the record of its session says
+    `warn` hears a sentence about what had to be left of a folder; the record of its session says
     so too. A Hub that is away forgets a credential when its lease is over.
     """
     with host_errors("the sessions cannot be reached"):
@@ -65,7 +65,7 @@ def recover(host: Host, told: Callable[[str], object] = removal.ignore) -> tuple
         # Also what was cut off before a record named it, or half-way through its removal.
         runs.sweep(host.runs, _live_runs(store), lambda run, said: left.update({str(run): said}))
     for said in left.values():
-        told(said)
+        warn(said)
     done = tuple(_warned(store, one, left.get(one.record.run)) for one in done)
     bound = [run.record.marker for run in done if run.record.bound]
     if bound:

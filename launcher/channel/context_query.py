@@ -32,14 +32,14 @@ QUEUED_SECONDS: Final = 5.0
 
 
 class Inquiry:
-    """One run's. Safe from any thread; `told` hears each answer on the one that read it."""
+    """One run's. Safe from any thread; `on_answer` hears each answer on the one that read it."""
 
     def __init__(  # noqa: PLR0913  # two are how long it waits, for tests
         self,
         provider: Provider,
         question: JsonObject,
         send: Callable[[JsonObject], None],
-        told: Callable[[tuple[Sighting, ...]], None],
+        on_answer: Callable[[tuple[Sighting, ...]], None],
         *,
         idle: float = IDLE_SECONDS,
         queued: float = QUEUED_SECONDS,
@@ -48,7 +48,7 @@ class Inquiry:
         self._answered = held(provider.read_context, tuple, NoneType)
         self._question = question
         self._send = send
-        self._told = told
+        self._on_answer = on_answer
         self._idle = idle
         self._begins = queued
         self._changed = threading.Condition()
@@ -118,7 +118,7 @@ class Inquiry:
             self._asked = False
             self._latest = tuple(replace(one, turn=self._turns) for one in seen)
             latest = self._latest
-        self._told(latest)
+        self._on_answer(latest)
         with self._changed:
             self._answers += 1
             self._wanted = self._wanted and self._due
@@ -148,8 +148,8 @@ class Inquiry:
 def open_inquiry(
     provider: Provider,
     send: Callable[[JsonObject], None],
-    told: Callable[[tuple[Sighting, ...]], None],
+    on_answer: Callable[[tuple[Sighting, ...]], None],
 ) -> Inquiry | None:
     """Return the inquiry of a run over its channel; None for an agent that cannot be asked."""
     question = held(provider.context_request, dict, NoneType)()
-    return None if question is None else Inquiry(provider, question, send, told)
+    return None if question is None else Inquiry(provider, question, send, on_answer)

@@ -134,18 +134,19 @@ class Conversation:
         self,
         native_id: Callable[[], str],
         notices: Notices,
-        refused: Callable[[str], None] | None = None,
+        on_contradiction: Callable[[str], None] | None = None,
     ) -> bool:
         """Read what this run wrote and tell it; say whether there is nothing more to wait for.
 
-        With `refused` it waits for the end of a turn, and `refused` hears, once, that native memory
-        is in a conversation that was said to have none. Without, the run is over. Never raises.
+        With `on_contradiction` it waits for the end of a turn, and `on_contradiction` hears, once,
+        that native memory is in a conversation that was said to have none. Without, the run is
+        over. Never raises.
         """
         with self._looking:
             if self._over or not self._bound:
                 return True
             try:
-                over, grave = self._look(native_id(), notices, at_end=refused is None)
+                over, grave = self._look(native_id(), notices, at_end=on_contradiction is None)
             except UNREADABLE as error:
                 over, grave = True, None
                 with contextlib.suppress(*UNREADABLE):
@@ -153,14 +154,14 @@ class Conversation:
                         warnings=(f"the conversation's transcript cannot be read: {error}",)
                     )
                 self._over = True
-            if refused is None or grave is None:
+            if on_contradiction is None or grave is None:
                 return over
             self._over = True
-        refused(grave)  # by who ends the run, and that end looks here too
+        on_contradiction(grave)  # by who ends the run, and that end looks here too
         return True
 
     def hear(
-        self, seen: tuple[Sighting, ...], notices: Notices, refused: Callable[[str], None]
+        self, seen: tuple[Sighting, ...], notices: Notices, on_contradiction: Callable[[str], None]
     ) -> None:
         """Tell what the agent itself says of its context; end the run as `look` does.
 
@@ -173,7 +174,7 @@ class Conversation:
             if grave is None or self._over:
                 return
             self._over = True
-        refused(grave)
+        on_contradiction(grave)
 
     def _look(self, native_id: str, notices: Notices, *, at_end: bool) -> tuple[bool, str | None]:
         """Tell what is there; return whether that was all, and what the run has to end for."""

@@ -82,7 +82,7 @@ class Witness:
         self._trusted = {uid, 0}
         self._changed = threading.Condition()
         self._asked = Asked()
-        self._told: Callable[[Asked], None] = lambda _: None
+        self._on_report: Callable[[Asked], None] = lambda _: None
         self._over = Moment()
         threading.Thread(target=self._hear, name="amux-witness", daemon=True).start()
 
@@ -97,10 +97,10 @@ class Witness:
             self._changed.wait_for(lambda: self._asked.listed, deadline)
             return self._asked
 
-    def tell(self, told: Callable[[Asked], None]) -> Asked:
-        """Call `told` with each thing that is learnt from now on; return what is known already."""
+    def tell(self, on_report: Callable[[Asked], None]) -> Asked:
+        """Call `on_report` with what is learnt from now on; return what is known already."""
         with self._changed:
-            self._told = told
+            self._on_report = on_report
             return self._asked
 
     def close(self) -> Asked:
@@ -130,8 +130,8 @@ class Witness:
                 return
             self._asked = known
             self._changed.notify_all()
-            told = self._told
-        told(known)
+            on_report = self._on_report
+        on_report(known)
 
 
 def open_witness(paths: RunPaths, identity: Identity | None) -> Witness | None:

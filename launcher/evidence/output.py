@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 class Watcher:
     """Passes each message to the provider; what it shows is told once.
 
-    `told` hears what is new, `noticed` a sighting, `refused`, once, what contradicts the launch:
-    also a version that is not the one in `known`.
+    `on_evidence` hears what is new, `on_sighting` a sighting, `on_contradiction`, once, what
+    contradicts the launch: also a version that is not the one in `known`.
     """
 
     def __init__(
         self,
         provider: Provider,
         known: tuple[Evidence, ...],
-        told: Callable[[Confirmed], None],
-        refused: Callable[[str], None],
-        noticed: Callable[[tuple[Sighting, ...]], None],
+        on_evidence: Callable[[Confirmed], None],
+        on_contradiction: Callable[[str], None],
+        on_sighting: Callable[[tuple[Sighting, ...]], None],
     ) -> None:
         self._version = {one.observed for one in known if one.control == VERSION}
         self._provider = provider
         self._known: set[Evidence | Sighting] = set(known)
-        self._noticed = noticed
-        self._told = told
-        self._refused = refused
+        self._on_sighting = on_sighting
+        self._on_evidence = on_evidence
+        self._on_contradiction = on_contradiction
         self._over = False
 
     def __call__(self, message: JsonObject) -> None:
@@ -51,12 +51,12 @@ class Watcher:
                 seen = tuple(one for one in fresh if isinstance(one, Sighting))
                 evidence = tuple(one for one in fresh if isinstance(one, Evidence))
                 if evidence:
-                    self._told(Confirmed(evidence=evidence))
+                    self._on_evidence(Confirmed(evidence=evidence))
                 if seen:
-                    self._noticed(seen)
+                    self._on_sighting(seen)
         except (ProviderError, LaunchError, OSError) as error:  # the last two from the record
             self._over = True
-            self._refused(str(error))
+            self._on_contradiction(str(error))
             raise ChannelError(str(error)) from error
 
     def _check_version(self, found: tuple[Evidence | Sighting, ...]) -> None:

@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Attendance:
-    """Settles the threads of one run. `refused` ends the screen, and hears why."""
+    """Settles the threads of one run. `on_contradiction` ends the screen, and hears why."""
 
     attempt: Attempt
     sessions: SessionStore
     conversation: Conversation
     notices: Notices
-    refused: Callable[[str], None]
+    on_contradiction: Callable[[str], None]
 
     def attend(self, server: Server, agent: AgentRequest, grant: Grant) -> None:
         """Settle each thread that a person opens, until the server ends."""
         settle = held(self.attempt.target.provider.on_server_message, Confirmed, NoneType)
         server.attend(
             lambda message, settled: settle(server.channel, message, agent, grant, settled),
-            self._told,
-            self.refused,
+            self._on_evidence,
+            self.on_contradiction,
         )
 
-    def _told(self, confirmed: Confirmed) -> None:
+    def _on_evidence(self, confirmed: Confirmed) -> None:
         write_settled(self.sessions, self.attempt.record.id, confirmed)
         if confirmed.foreign:
             self._visited(confirmed.native_id or "")
@@ -55,4 +55,4 @@ class Attendance:
         )
         self.notices.tell(warnings=wrong)
         if wrong and self.attempt.request.require_memory:
-            self.refused(f"{wrong[0]}; this launch requires memory, so it was ended")
+            self.on_contradiction(f"{wrong[0]}; this launch requires memory, so it was ended")

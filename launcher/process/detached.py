@@ -23,15 +23,15 @@ SERVERS: Final = frozenset(
 
 
 class Servers:
-    """Looks for such a server in the trees of a run's `processes`; `told` hears of one, once.
+    """Looks for such a server in the trees of a run's `processes`; `warn` hears of one, once.
 
     Whoever puts itself into the background loses its parent and falls to the run's shim. So two
     short files tell it, and a run without costs next to nothing.
     """
 
-    def __init__(self, processes: tuple[AgentProcess, ...], told: Callable[[str], None]) -> None:
+    def __init__(self, processes: tuple[AgentProcess, ...], warn: Callable[[str], None]) -> None:
         self._processes = processes
-        self._told = told
+        self._warn = warn
 
     def look(self) -> bool:
         """Look once; say whether that is all: one was told of, or the kernel tells nothing."""
@@ -40,7 +40,7 @@ class Servers:
         except OSError:  # the run is over, or the kernel lists no children
             return True
         if found:
-            self._told(
+            self._warn(
                 f"{found[0]} was started in this run and ends with it, with every session in it, "
                 "a person's too; a server that is to live on must be there before, started "
                 "outside of the run"

@@ -44,12 +44,13 @@ class Server:
     def attend(
         self,
         settle: Callable[[JsonObject | None, frozenset[str]], Confirmed | None],
-        told: Callable[[Confirmed], None],
-        refused: Callable[[str], None],
+        on_evidence: Callable[[Confirmed], None],
+        on_contradiction: Callable[[str], None],
     ) -> None:
         """Settle each thread of the screen, on a thread of its own, until the server ends.
 
-        `told` hears what was established; `refused`, once, why a thread could not be settled.
+        `on_evidence` hears what was established; `on_contradiction`, once, why a thread could not
+        be settled.
         """
 
         def listen() -> None:
@@ -59,10 +60,10 @@ class Server:
                     established = settle(self._message(), settled)
                     if established is not None:
                         settled |= {established.native_id or ""}
-                        told(established)
+                        on_evidence(established)
                 except (LaunchError, ProviderError, OSError) as error:  # the last: of the record
                     if not self.channel.ended:
-                        refused(str(error))
+                        on_contradiction(str(error))
                     return
 
         threading.Thread(target=listen, name=f"amux-attend-{self.process.pid}", daemon=True).start()

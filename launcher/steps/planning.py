@@ -245,13 +245,13 @@ def controls(  # noqa: PLR0913  # what a request is held to, and who hears of it
     agent: AgentRequest,
     confirmed: Confirmed,
     *,
-    told: Callable[[Confirmed], None],
-    refused: Callable[[str], None],
+    on_evidence: Callable[[Confirmed], None],
+    on_contradiction: Callable[[str], None],
 ) -> Controls:
     """Hold the supervisor's own requests to what the launch confirmed.
 
-    `told` hears what was established about a conversation that a request opened, `refused` why it
-    cannot be held to the launch.
+    `on_evidence` hears what was established about a conversation that a request opened,
+    `on_contradiction` why it cannot be held to the launch.
     """
     provider, instructions = attempt.target.provider, confirmed.instructions or ""
     admit, outgoing = held(provider.check_request), held(provider.rewrite_request, dict)
@@ -270,11 +270,11 @@ def controls(  # noqa: PLR0913  # what a request is held to, and who hears of it
         try:
             found = opened(channel, method, result, agent)
         except (NotConfirmed, ProviderFailed) as error:
-            refused(str(error))
+            on_contradiction(str(error))
             raise
         if found is not None:
             known.add(found.native_id or "")
-            told(found)
+            on_evidence(found)
 
     return Controls(before=before, after=after)
 

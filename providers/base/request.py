@@ -37,7 +37,7 @@ class Tools(StrEnum):
 class NativeResume:
     """Which native conversation to continue, and whether as a fork of it.
 
-    `native_id` is empty where nobody can know it before: a person picks it on the screen.
+    `native_id` is empty where a person picks the conversation on the screen.
     `aliases` are further names that it may have been recorded under, `place` the file that holds
     it, where that is how the agent is told.
     """

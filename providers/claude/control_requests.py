@@ -1,4 +1,4 @@
-"""Control requests of whoever drives Claude, held to what the launch confirmed.
+"""Control requests of the program that drives Claude, held to what the launch confirmed.
 
 On Claude's stream `initialize` can replace the appended text, `apply_flag_settings` and
 `update_environment_variables` can switch auto memory on again, and settings, a main agent and the

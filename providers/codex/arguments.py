@@ -191,7 +191,7 @@ class CallerArguments:
                 )
         if self.plain and self.plain[0] in _OTHER_COMMANDS:
             raise BadArguments(
-                f"`codex {self.plain[0]}` is no conversation, so memory means nothing to it; "
+                f"`codex {self.plain[0]}` has no conversation that could use memory; "
                 "run it without amux"
             )
 

@@ -58,11 +58,11 @@ def refuse_native_memory(facts: Facts, version: str) -> None:
 
 
 def unread_warnings(version: str, cwd: object, launched_in: str) -> tuple[str, ...]:
-    """Warn of a thread in a folder whose roles nobody looked at, where one could bring memory."""
+    """Warn of a thread in a folder whose roles were not read: one could give it memory."""
     if number(version) >= HOLDS_ROLES or not isinstance(cwd, str) or cwd == launched_in:
         return ()
     sentence = (
-        f"the agent roles of {cwd} were not looked at: one that sets features.{ALIAS} gives its "
+        f"the agent roles of {cwd} were not read: one that sets features.{ALIAS} gives its "
         f"sub-agents native memory in Codex {version}; launch there, or install Codex 0.149.0 or "
         "newer"
     )
@@ -70,7 +70,7 @@ def unread_warnings(version: str, cwd: object, launched_in: str) -> tuple[str, .
 
 
 def _roles(facts: Facts) -> Iterator[tuple[PurePosixPath, str, dict[str, Any]]]:
-    """Yield path, name and content of each role file; Codex skips what is no TOML too."""
+    """Yield path, name and content of each role file; Codex skips what is not TOML too."""
     for pattern, content in sorted(facts.files.items()):
         if content is None or not pattern.endswith(f"/{FILES}"):
             continue

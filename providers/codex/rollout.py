@@ -46,7 +46,7 @@ class Rollout:
 
 
 def read(content: bytes, *, from_start: bool) -> Rollout:
-    """Read whole lines; what is no line of a rollout is skipped."""
+    """Read whole lines; a line that is not a rollout's is skipped."""
     reader = _Reader(whole=from_start)
     for line in content.splitlines():
         try:

@@ -33,9 +33,9 @@ def read_config(text: str, *, bound: bool = True) -> JsonObject:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise BadArguments(f"the thread config is no JSON: {error}") from error
+        raise BadArguments(f"the thread config is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise BadArguments("the thread config is no JSON object")
+        raise BadArguments("the thread config is not a JSON object")
     return bind_config(value) if bound else value
 
 
@@ -126,7 +126,7 @@ def _flatten(config: JsonObject) -> JsonObject:
         if name in _TABLES and isinstance(value, dict):
             flat |= {f"{name}.{toml_key(inner)}": item for inner, item in value.items()}
         elif name in _TABLES:
-            raise BadArguments(f"the thread config's {name} is no table")
+            raise BadArguments(f"the thread config's {name} is not a table")
         else:
             flat[name] = value
     table = flat.get(_MULTI_AGENT)

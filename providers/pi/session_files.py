@@ -124,7 +124,7 @@ def _newest(listing: bytes | None) -> list[str]:
 
 
 def _header(content: bytes | None) -> dict[str, Any] | None:
-    """Return a session's header; None where the file is none."""
+    """Return a session's header; None where the file is not a session."""
     try:
         header = json.loads((content or b"").partition(b"\n")[0])
     except ValueError:

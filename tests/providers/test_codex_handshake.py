@@ -551,7 +551,7 @@ def test_a_thread_in_a_folder_whose_roles_nobody_looked_at_is_warned_of(
     result: JsonObject = {"thread": {"id": "t9"}, "cwd": cwd}
     opened = CODEX.on_response(channel(), "thread/start", result, request(version=version))
     assert opened is not None
-    assert [f"the agent roles of {cwd} were not looked at" in one for one in opened.warnings] == (
+    assert [f"the agent roles of {cwd} were not read" in one for one in opened.warnings] == (
         [True] if warned else []
     )
 
