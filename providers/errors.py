@@ -92,7 +92,7 @@ class BadArguments(ProviderError):
 
 
 def require_utf8(option: str, text: str) -> str:
-    """Return the text; raise BadArguments where its bytes, are not UTF-8."""
+    """Return the text; raise BadArguments where its bytes are not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
