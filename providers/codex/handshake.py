@@ -12,14 +12,13 @@ from amux.providers.codex import (
     features,
     flags,
     hooks,
-    roles,
     subagents,
     threads,
     tools,
     version,
 )
 from amux.providers.codex.app_server import ANSWER_SECONDS, START_SECONDS, ask_all
-from amux.providers.errors import BadArguments, NotConfirmed, RequestRefused, UnsupportedVersion
+from amux.providers.errors import NotConfirmed, RequestRefused, UnsupportedVersion
 from amux.providers.release import number
 
 if TYPE_CHECKING:
@@ -204,6 +203,41 @@ def control(channel: Channel, request: AgentRequest, grant: Grant | None) -> Con
     if grant is None:
         native_id = open_thread(channel, request, None)
         return Confirmed(evidence=opened.evidence, native_id=native_id, version=opened.version)
+    bound = _open_and_confirm(channel, request, grant)
+    answer, sent, native_id = bound.configuration, bound.texts, bound.native_id
+    asking = tools.choose_question(request, grant, answer, native_id)
+    calls = (memory_mode_request(native_id), hooks.list_request(request), *asking.calls)
+    mode, listed, *answers = ask_all(channel, calls)
+    seen, dropped = asking.read(channel, answers)
+    return Confirmed(
+        evidence=(
+            *opened.evidence,
+            *bound.off,
+            memory_mode_evidence(request, mode),
+            *seen,
+            *subagents.evidence(answer, grant, sent.subagents, "sent in the thread's config"),
+        ),
+        instructions=sent.instructions,
+        subagent_instructions=sent.subagents,
+        native_id=native_id,
+        version=opened.version,
+        warnings=bound.warnings + dropped + hooks.warnings(request, listed),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """An open thread, what it was opened with, and what was read of native memory then."""
+
+    configuration: JsonObject
+    off: tuple[Evidence, ...]
+    warnings: tuple[str, ...]
+    native_id: str
+    texts: Texts
+
+
+def _open_and_confirm(channel: Channel, request: AgentRequest, grant: Grant) -> _Bound:
+    """Confirm that native memory is off, and open the thread; ask again if a folder was trusted."""
     answer, off = read_memory_off(channel, request)
     warnings = config_warnings(answer, grant)
     texts = merge_texts(answer, request, grant)
@@ -218,24 +252,7 @@ def control(channel: Channel, request: AgentRequest, grant: Grant | None) -> Con
             native_id, sent = open_bound_thread(
                 channel, request, merge_texts(answer, request, grant)
             )
-    asking = tools.choose_question(request, grant, answer, native_id)
-    calls = (memory_mode_request(native_id), hooks.list_request(request), *asking.calls)
-    mode, listed, *answers = ask_all(channel, calls)
-    seen, dropped = asking.read(channel, answers)
-    return Confirmed(
-        evidence=(
-            *opened.evidence,
-            *off,
-            memory_mode_evidence(request, mode),
-            *seen,
-            *subagents.evidence(answer, grant, sent.subagents, "sent in the thread's config"),
-        ),
-        instructions=sent.instructions,
-        subagent_instructions=sent.subagents,
-        native_id=native_id,
-        version=opened.version,
-        warnings=warnings + dropped + hooks.warnings(request, listed),
-    )
+    return _Bound(answer, off, warnings, native_id, sent)
 
 
 def confirm(channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
@@ -262,41 +279,3 @@ def confirm(channel: Channel, request: AgentRequest, grant: Grant) -> Confirmed:
         version=opened.version,
         warnings=config_warnings(answer, grant) + untrusted + hooks.warnings(request, listed),
     )
-
-
-def refuse_foreign_thread(
-    channel: Channel, method: str, parameters: JsonObject, known: frozenset[str]
-) -> None:
-    """Let a supervisor go on with threads of this session, and with their sub-agents, only.
-
-    Any other may hold what native memory put into it, lacks the protocol, and has a stored memory
-    mode that is not amux's to change. Raises BadArguments.
-    """
-    native_id = threads.continued_thread(method, parameters)
-    if native_id is None or native_id in known:
-        return
-    (answer,) = ask_all(channel, (("thread/read", {"threadId": native_id}),))
-    if not isinstance(answer, RequestRefused):
-        parent = (answer.get("thread") or {}).get("parentThreadId")
-        if parent in known:
-            return
-    raise BadArguments(
-        f"conversation {native_id} did not begin in this session, so what Codex's own memory put "
-        "into it would come along, and the memory protocol would not be in it; go on with it by "
-        f"`amux launch codex -- resume {native_id}`, or start a new thread"
-    )
-
-
-def settle_opened(
-    channel: Channel, method: str, result: JsonObject, request: AgentRequest
-) -> Confirmed | None:
-    """Disable memory mode for a thread that a supervisor's own request opened."""
-    thread = result.get("thread") or {}
-    if method not in threads.OPENING:
-        return None
-    native_id = str(thread.get("id"))
-    if thread.get("ephemeral") or thread.get("parentThreadId"):
-        return Confirmed(native_id=native_id)
-    evidence = disable_memory_mode(channel, request, native_id)
-    warnings = roles.unread_warnings(request.version, result.get("cwd"), request.cwd)
-    return Confirmed(evidence=(evidence,), native_id=native_id, warnings=warnings)

@@ -27,6 +27,7 @@ from amux.providers.codex import (
     rollout,
     screen,
     subagents,
+    supervisor_threads,
     threads,
     version,
 )
@@ -169,14 +170,14 @@ class CodexProvider(Provider):
         self, channel: Channel, method: str, params: JsonObject, known: frozenset[str]
     ) -> None:
         """Refuse a thread of others, and one whose sub-agents would not get the protocol."""
-        handshake.refuse_foreign_thread(channel, method, params, known)
+        supervisor_threads.refuse_foreign_thread(channel, method, params, known)
         subagents.refuse_own_text(channel, method, params)
 
     def on_response(
         self, channel: Channel, method: str, result: JsonObject, request: AgentRequest
     ) -> Confirmed | None:
         """Disable memory mode for a thread that the supervisor opened."""
-        return handshake.settle_opened(channel, method, result, request)
+        return supervisor_threads.settle_opened(channel, method, result, request)
 
     def on_server_message(
         self,
