@@ -6,8 +6,9 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 pyth
 BIN := .venv/bin
 AGENTS := $(notdir $(patsubst %/package.json,%,$(wildcard fixtures/agents/*/package.json)))
 TOOLS := mcp-tools type-checker
-# The agents wait more than they work: one test more at a time than there are cores. 0: one by one.
-WORKERS ?= $(shell expr $$(nproc) + 1)
+# One file for each core: with more, a Claude's screen sends its first prompt before its tools are
+# there. 0: one test after the other.
+WORKERS ?= $(shell nproc)
 PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 STRESS_SECONDS := 7200
 DEMO_AGENTS := codex-0.153.4 claude-2.1.332 pi-0.74.2
