@@ -17,6 +17,7 @@ import os
 import signal
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from amux.launcher.channel.jsonrpc import JsonRpcChannel
@@ -28,24 +29,24 @@ from amux.launcher.errors import (
     host_errors,
 )
 from amux.launcher.host import this_host
+from amux.launcher.kinds import expect, expect_call, expect_texts, seconds
 from amux.launcher.launch import launch
 from amux.launcher.process.open_files import raise_open_files
 from amux.launcher.process.signal_safe import Moment
 from amux.launcher.process.spawn import ExitStatus
 from amux.launcher.recovery import Reconciled, recover, settled
 from amux.launcher.request import LaunchRequest
+from amux.launcher.run import Run
 from amux.launcher.session.events import Announcer, Event, EventKind, Watch
 from amux.launcher.session.store import Listing, SessionRecord, SessionStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from amux.launcher.channel.jsonlines import JsonLinesChannel
     from amux.launcher.channel.jsonrpc import ServerRequestHandler
     from amux.launcher.process.pty import Terminal
     from amux.launcher.report import LaunchReport
-    from amux.launcher.run import Run
     from amux.providers.base import JsonObject, Sighting
 
 __all__ = ["Event", "EventKind", "ExitStatus", "LaunchRequest", "Session", "Supervisor", "Watch"]
@@ -57,6 +58,7 @@ class Session:
     """One run that this supervisor started. Its channel is the agent's own way to talk."""
 
     def __init__(self, run: Run) -> None:
+        expect("a session's run", run, Run)
         self._run = run
         self._terminals: dict[int, Terminal] = {}
         self._over = Moment()
@@ -131,10 +133,11 @@ class Session:
 
     def verify(self, *, deadline: float) -> tuple[Sighting, ...]:
         """Ask the agent, between two turns, what its context holds; the record has it too."""
-        return self._run.verify(deadline=deadline)
+        return self._run.verify(deadline=seconds("deadline", deadline))
 
     def answer_with(self, handler: ServerRequestHandler) -> None:
         """Answer the agent's own JSON-RPC requests (approvals) with `handler`."""
+        expect_call("handler", handler)
         channel = self._run.channel
         if not isinstance(channel, JsonRpcChannel):
             raise ChannelError("this agent asks nothing over its channel")
@@ -146,7 +149,7 @@ class Session:
 
     def wait(self, deadline: float | None = None) -> ExitStatus | None:
         """Wait until the agent and all that it started are gone; None if the deadline passed."""
-        if not self._over.wait(deadline):
+        if not self._over.wait(None if deadline is None else seconds("deadline", deadline)):
             return None
         return self._run.process.status
 
@@ -160,6 +163,7 @@ class Session:
 
     def follow(self, ended: Callable[[Session, ExitStatus], None]) -> None:
         """Call back once the run has ended, at once if it has; then let go, and wake who waits."""
+        expect_call("ended", ended)
 
         def over(status: ExitStatus) -> None:
             ended(self, status)
@@ -188,6 +192,9 @@ class Supervisor:
     def __init__(
         self, home: Path | None = None, *, environ: Mapping[str, str] | None = None
     ) -> None:
+        expect("home", home, Path, type(None), example="Path('/srv/amux')")
+        if environ is not None:
+            expect_texts("environ", environ)
         names = dict(os.environ if environ is None else environ)
         if home is not None:
             names["AMUX_HOME"] = str(home)
@@ -203,6 +210,7 @@ class Supervisor:
 
     def launch(self, request: LaunchRequest) -> Session:
         """Start an agent; raise `AmuxError`."""
+        expect("request", request, LaunchRequest)
         if self._closed:
             raise BadRequest(CLOSED)
         begun: list[str] = []
@@ -212,7 +220,7 @@ class Supervisor:
             refused = request.session is not None and not begun
             self._announcer.tell(
                 EventKind.REFUSED if refused else EventKind.FAILED,
-                begun[0] if begun else request.session or "",
+                begun[0] if begun else str(request.session or ""),
                 code=getattr(error, "code", LaunchError.code),
                 message=str(error),
             )
@@ -221,11 +229,14 @@ class Supervisor:
 
     def resume(self, session: str, request: LaunchRequest | None = None) -> Session:
         """Continue a session with what it was started with; `request` adds the rest."""
+        expect("session", session, str)
+        expect("request", request, LaunchRequest, type(None))
         values = request or LaunchRequest(environment=dict(os.environ))
         return self.launch(replace(values, session=session))
 
     def session(self, session: str) -> Session:
         """Return a run of this supervisor by its session's id; raise SessionNotFound."""
+        expect("session", session, str)
         for one in reversed(self.running()):
             if one.id == session:
                 return one
@@ -242,6 +253,7 @@ class Supervisor:
 
     def record(self, session: str) -> SessionRecord:
         """Return one session's record."""
+        expect("session", session, str)
         with host_errors(f"session {session} cannot be read"):
             return self._store.load(session)
 

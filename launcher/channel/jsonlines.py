@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from amux.launcher.channel.lines import NOISE_KEPT, SEND_DEADLINE, LineChannel
 from amux.launcher.errors import ChannelError
+from amux.launcher.kinds import expect, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,6 +54,7 @@ class JsonLinesChannel(LineChannel):
 
     def send(self, message: JsonObject) -> None:
         """Send one JSON line; raise BadArguments for one that would undo a control."""
+        expect("message", message, dict)
         self._write(dump(self._held(message)), SEND_DEADLINE)
 
     def send_line(self, line: str, *, deadline: float = SEND_DEADLINE) -> None:
@@ -60,6 +62,7 @@ class JsonLinesChannel(LineChannel):
 
         Raises ChannelError for a line of a held channel that is no JSON: nothing can judge it.
         """
+        expect("line", line, str)
         try:
             message = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -72,7 +75,7 @@ class JsonLinesChannel(LineChannel):
 
     def receive(self, *, deadline: float) -> JsonObject:
         """Return the next JSON line; raise DeadlinePassed where none comes in time."""
-        message: JsonObject = self._next(deadline)
+        message: JsonObject = self._next(seconds("deadline", deadline))
         return message
 
     def put_back(self, messages: Sequence[JsonObject]) -> None:

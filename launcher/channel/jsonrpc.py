@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from amux.launcher.channel.jsonlines import JsonLinesChannel, dump
 from amux.launcher.errors import AgentFailed, ChannelError, DeadlinePassed
+from amux.launcher.kinds import expect, seconds
 from amux.providers.errors import RequestRefused
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class ServerRequestRefused(Exception):
 
     def __init__(self, message: str, code: int = METHOD_NOT_FOUND) -> None:
         super().__init__(message)
+        expect("code", code, int)
         self.rpc_code = code
 
 
@@ -79,6 +81,8 @@ class JsonRpcChannel(JsonLinesChannel):
 
     def request(self, method: str, params: JsonObject, *, deadline: float) -> JsonObject:
         """Send a request and return its result; raise AnswerError, ChannelError or AgentFailed."""
+        expect("method", method, str)
+        expect("params", params, dict)
         (answer,) = self.request_all(((method, params),), deadline=deadline)
         if isinstance(answer, RequestRefused):
             raise answer
@@ -91,7 +95,7 @@ class JsonRpcChannel(JsonLinesChannel):
 
         Raises ChannelError or AgentFailed.
         """
-        until = time.monotonic() + deadline
+        until = time.monotonic() + seconds("deadline", deadline)
         controls = self.controls
         if controls is not None:
             calls = [(method, controls.before(method, params)) for method, params in calls]
@@ -130,6 +134,8 @@ class JsonRpcChannel(JsonLinesChannel):
 
     def notify(self, method: str, params: JsonObject | None = None) -> None:
         """Send a notification."""
+        expect("method", method, str)
+        expect("params", params, dict, type(None))
         self.send({"method": method} if params is None else {"method": method, "params": params})
 
     def _held(self, message: JsonObject) -> JsonObject:

@@ -14,6 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from amux.launcher.errors import AgentFailed, ChannelError, DeadlinePassed
+from amux.launcher.kinds import expect, seconds
 from amux.launcher.process.signal_safe import Lent
 from amux.providers.errors import Silence
 
@@ -106,13 +107,14 @@ class LineChannel:
 
     def send_line(self, line: str, *, deadline: float = SEND_DEADLINE) -> None:
         """Send one line; raise DeadlinePassed if the agent does not take it in time."""
+        expect("line", line, str)
         if "\n" in line:
             raise ChannelError("a line to send cannot hold a line end")
-        self._write(line.encode("utf-8", "surrogatepass") + b"\n", deadline)
+        self._write(line.encode("utf-8", "surrogatepass") + b"\n", seconds("deadline", deadline))
 
     def receive_line(self, *, deadline: float) -> str:
         """Return the next line without its end; raise DeadlinePassed where none comes in time."""
-        return str(self._next(deadline))
+        return str(self._next(seconds("deadline", deadline)))
 
     # --- for the kinds of channel ---
 

@@ -306,9 +306,9 @@ class Notices:
 
     def _print(self, notice: Notice) -> None:
         if self._as_json:
-            from amux.launcher.session.events import Event  # noqa: PLC0415  # it brings asyncio
+            from amux.launcher.session.events import event_of  # noqa: PLC0415  # it brings asyncio
 
-            click.echo(json.dumps(Event.of_notice(notice).as_json(), ensure_ascii=False), err=True)
+            click.echo(json.dumps(event_of(notice).as_json(), ensure_ascii=False), err=True)
             return
         for text in notice.warnings:
             click.echo(f"amux: warning: {text}", err=True)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
+from amux.launcher.kinds import seconds
 from amux.launcher.session.store import timestamp
 
 if TYPE_CHECKING:
@@ -57,17 +58,6 @@ class Event:
     seen: tuple[Sighting, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    @classmethod
-    def of_notice(cls, notice: Notice) -> Self:
-        """Return the event of a notice, of now."""
-        return cls(
-            kind=EventKind.SEEN if notice.seen else EventKind.WARNED,
-            session=notice.session,
-            at=timestamp(),
-            seen=notice.seen,
-            warnings=notice.warnings,
-        )
-
     def as_json(self) -> dict[str, Any]:
         """Return the event as JSON values, absent fields left out."""
         values: dict[str, Any] = {
@@ -91,6 +81,17 @@ class Event:
         return values
 
 
+def event_of(notice: Notice) -> Event:
+    """Return the event of a notice, of now."""
+    return Event(
+        kind=EventKind.SEEN if notice.seen else EventKind.WARNED,
+        session=notice.session,
+        at=timestamp(),
+        seen=notice.seen,
+        warnings=notice.warnings,
+    )
+
+
 class Watch:
     """The events since it was made, in order: an iterator for threads and for asyncio alike.
 
@@ -105,8 +106,9 @@ class Watch:
 
     def next(self, deadline: float | None = None) -> Event | None:
         """Return the next event; None when the watch ended or `deadline` seconds passed."""
+        limit = None if deadline is None else max(0.0, seconds("deadline", deadline))
         with contextlib.suppress(Empty):
-            return self._taken(None if deadline is None else max(0.0, deadline))
+            return self._taken(limit)
         return None
 
     def close(self) -> None:
@@ -190,7 +192,7 @@ class Announcer:
 
     def notice(self, notice: Notice) -> None:
         """Hand a notice about a live run to every watch, as an event of now."""
-        self._put(Event.of_notice(notice))
+        self._put(event_of(notice))
 
     def close(self) -> None:
         """End every watch."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from amux.launcher.errors import BadRequest
+from amux.launcher.kinds import expect, expect_texts
 from amux.materializer.values import ProvidedFile
 from amux.providers.base import Mode
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 
 KINDS: Final[Mapping[str, tuple[type[object], ...]]] = {
     "provider": (str,),
+    "start_hub": (bool,),
+    "require_memory": (bool,),
+    "fork": (bool,),
+    "pty": (bool,),
+    "relayed": (bool,),
     "mode": (Mode,),
     "principal": (str, type(None)),
     "cwd": (Path, type(None)),
@@ -42,14 +48,16 @@ WHO_AND_WHERE: Final = ("principal", "user", "session", "cwd", "private_home", "
 def check_values(request: LaunchRequest) -> None:
     """Raise BadRequest for a value of the wrong kind, or an empty one that decides who or where."""
     for name, kinds in KINDS.items():
-        value = getattr(request, name)
-        if not isinstance(value, kinds):
-            raise BadRequest(
-                f"LaunchRequest.{name} must be of type {_named(kinds)}{_example(kinds)}, not "
-                f"{type(value).__name__}"
-            )
+        example = EXAMPLES.get(kinds[0], "")
+        expect(f"LaunchRequest.{name}", getattr(request, name), *kinds, example=example)
+    for name in ("environment", "options"):
+        expect_texts(f"LaunchRequest.{name}", getattr(request, name))
     for name, kind in SEVERAL.items():
         _check_several(name, getattr(request, name), kind)
+    for one in request.provide:
+        expect("ProvidedFile.source", one.source, Path, example=EXAMPLES[Path])
+        expect("ProvidedFile.target", one.target, str, example="'.codex/auth.json'")
+        expect("ProvidedFile.replace", one.replace, bool)
     for name in WHO_AND_WHERE:
         # An empty path reads as the current folder, and Path cannot tell them apart.
         if getattr(request, name) in ("", Path()):
@@ -72,14 +80,5 @@ def _check_several(name: str, value: object, kind: type[object]) -> None:
         if not isinstance(one, kind):
             found = type(one).__name__
             raise BadRequest(
-                f"LaunchRequest.{name} must hold {_named((kind,))} only, and holds {found}"
+                f"LaunchRequest.{name} must hold {kind.__name__} only, and holds {found}"
             )
-
-
-def _named(kinds: tuple[type[object], ...]) -> str:
-    return " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
-
-
-def _example(kinds: tuple[type[object], ...]) -> str:
-    example = EXAMPLES.get(kinds[0])
-    return f", such as {example}" if example else ""
