@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-WRONG = (7, b"bytes", object(), [])
+WRONG: tuple[object, ...] = (7, b"bytes", object(), [])
 CALLS = {
     "Supervisor": ("launch", "record", "resume", "session", "stop"),
     "Session": ("answer_with", "receive_line", "send_line", "wait"),
