@@ -16,9 +16,18 @@ from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 from urllib.parse import quote
 
 from amux.hub.connection import Connection, load_connection
-from amux.hub.errors import WIRE_ERRORS, Conflict, HubError, JsonField, Unauthenticated, Unavailable
+from amux.hub.errors import (
+    WIRE_ERRORS,
+    Conflict,
+    HubError,
+    InvalidRequest,
+    JsonField,
+    Unauthenticated,
+    Unavailable,
+)
 from amux.hub.residence import HOME_HEADER, residence
 from amux.hub.transport import TlsTransport, UnixTransport
+from amux.kinds import wrong_kind, wrong_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,6 +111,9 @@ class HubClient:
     def __init__(
         self, connection: Connection, *, binding: str | None = None, seconds: float = SECONDS
     ) -> None:
+        _expect("connection", connection, Connection)
+        _expect("binding", binding, str, type(None))
+        _refuse(wrong_seconds("seconds", seconds))
         path = connection.socket_path
         self._transport: Transport
         if path is not None:
@@ -122,6 +134,7 @@ class HubClient:
         cls, path: Path, *, binding: str | None = None, seconds: float = SECONDS
     ) -> HubClient:
         """Read a connection file and return its client. Raises HomeRefused."""
+        _expect("path", path, Path, example="Path('/…')")
         client = cls(load_connection(path), binding=binding, seconds=seconds)
         client._file = path
         return client
@@ -153,7 +166,9 @@ class HubClient:
 
     def search(self, request: SearchRequest) -> SearchAnswer:
         """Return one page of matches."""
-        from amux.hub.values import Match, SearchAnswer  # noqa: PLC0415  # a launch needs none of the verbs
+        from amux.hub.values import Match, SearchAnswer, SearchRequest  # noqa: PLC0415  # a launch needs none of the verbs
+
+        _expect("request", request, SearchRequest)
 
         tree = self._verb("search", request)
         matches = tree.get("matches")
@@ -164,19 +179,25 @@ class HubClient:
 
     def get(self, request: GetRequest) -> Fragment:
         """Return a piece of one document."""
-        from amux.hub.values import Fragment  # noqa: PLC0415  # a launch needs none of the verbs
+        from amux.hub.values import Fragment, GetRequest  # noqa: PLC0415  # a launch needs none of the verbs
+
+        _expect("request", request, GetRequest)
 
         return _value(Fragment, self._verb("get", request))
 
     def upsert(self, request: UpsertRequest) -> Written:
         """Write one document."""
-        from amux.hub.values import Written  # noqa: PLC0415  # a launch needs none of the verbs
+        from amux.hub.values import UpsertRequest, Written  # noqa: PLC0415  # a launch needs none of the verbs
+
+        _expect("request", request, UpsertRequest)
 
         return _value(Written, self._verb("upsert", request))
 
     def forget(self, request: ForgetRequest) -> Forgotten:
         """Delete one document."""
-        from amux.hub.values import Forgotten  # noqa: PLC0415  # a launch needs none of the verbs
+        from amux.hub.values import ForgetRequest, Forgotten  # noqa: PLC0415  # a launch needs none of the verbs
+
+        _expect("request", request, ForgetRequest)
 
         return _value(Forgotten, self._verb("forget", request))
 
@@ -252,7 +273,10 @@ class HubClient:
         data = None
         if body is not None:
             # ASCII on the wire: a lone surrogate then reaches the Hub, which refuses it.
-            data = json.dumps(body).encode()
+            try:
+                data = json.dumps(body).encode()
+            except (TypeError, ValueError, RecursionError) as error:
+                raise InvalidRequest(f"the request cannot be sent as JSON: {error}") from error
             headers["Content-Type"] = "application/json"
         status, answer = self._transport.exchange(method, path, headers=headers, body=data)
         try:
@@ -266,7 +290,18 @@ class HubClient:
         return tree
 
 
+def _expect(name: str, value: object, *kinds: type[object], example: str = "") -> None:
+    """Raise InvalidRequest for a value that is of none of these kinds."""
+    _refuse(wrong_kind(name, value, kinds, example))
+
+
+def _refuse(sentence: str | None) -> None:
+    if sentence is not None:
+        raise InvalidRequest(sentence)
+
+
 def _launch_path(launch: str) -> str:
+    _expect("launch", launch, str)
     return "/v1/launches/" + quote(launch, safe="")
 
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from amux.hub.atomicfile import replace_file
-from amux.hub.errors import HomeRefused
+from amux.hub.errors import HomeRefused, InvalidRequest
 from amux.hub.home import OWN_SOCKET, private_socket
 from amux.hub.secret import FORM
+from amux.kinds import wrong_kind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +45,9 @@ class Connection:
     home: Path | None = None
 
     def __post_init__(self) -> None:
+        for name, value in (("url", self.url), ("token", self.token)):
+            if wrong := wrong_kind(f"Connection.{name}", value, (str,)):
+                raise InvalidRequest(wrong)
         # A run that found the Hub away has an empty one, which is refused when it is used.
         if self.token and FORM.fullmatch(self.token) is None:
             raise HomeRefused(

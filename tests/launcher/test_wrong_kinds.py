@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amux import AmuxError, LaunchRequest, Session, Supervisor
+from amux import (
+    AmuxError,
+    Connection,
+    GetRequest,
+    HubClient,
+    LaunchRequest,
+    Session,
+    Supervisor,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,6 +75,33 @@ def test_an_argument_of_a_call(
             with pytest.raises(AmuxError, match=" must be ") as refused:
                 call(**{first: value})
             assert refused.value.code == "bad_request"
+
+
+@pytest.mark.parametrize(
+    "call", ["forget", "get", "search", "upsert", "open_launch", "renew_launch", "end_launch"]
+)
+def test_an_argument_of_a_hubs_client(call: str) -> None:
+    """Nothing is asked of a Hub: there is none at the address."""
+    client = HubClient(Connection(url="unix:/nonexistent/hub.sock", token=""))
+    method = getattr(client, call)
+    (first, *_) = inspect.signature(method).parameters
+    for value in (*WRONG, None):
+        with pytest.raises(AmuxError, match=f"{first} must be ") as refused:
+            method(**{first: value})
+        assert refused.value.code == "invalid_request"
+
+
+def test_a_field_of_a_request_to_a_hub_or_of_its_address() -> None:
+    client = HubClient(Connection(url="unix:/nonexistent/hub.sock", token=""))
+    with pytest.raises(AmuxError, match="cannot be sent as JSON"):
+        client.get(GetRequest(path=b"notes.md"))  # type: ignore[arg-type]  # what is tried
+    for value in (*WRONG, None):
+        with pytest.raises(AmuxError, match=r"Connection\.url must be "):
+            Connection(url=value, token="")  # type: ignore[arg-type]  # what is tried
+        with pytest.raises(AmuxError, match="connection must be "):
+            HubClient(value)  # type: ignore[arg-type]  # what is tried
+        with pytest.raises(AmuxError, match="path must be "):
+            HubClient.from_file(value)  # type: ignore[arg-type]  # what is tried
 
 
 @pytest.mark.parametrize("name", ["home", "environ"])
