@@ -47,7 +47,8 @@ class Relay(Transport):
 
     def is_ready(self) -> bool:
         """Say whether the agent can be written to."""
-        return self._inner.is_ready()
+        ready: bool = self._inner.is_ready()
+        return ready
 
     async def end_input(self) -> None:
         """Close the agent's input."""
