@@ -7,7 +7,6 @@ reach itself.
 
 from __future__ import annotations
 
-import os
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -110,17 +109,7 @@ def _ids(identity: Identity | None) -> tuple[str, str, str]:
 
 def _run(fields: tuple[str, ...], passed: tuple[int, ...]) -> bytes:
     try:
-        return subprocess.run(
-            worker.command(WORKER),
-            input=b"".join(os.fsencode(field) + b"\0" for field in fields),
-            capture_output=True,
-            pass_fds=passed,
-            cwd="/",
-            env={},
-            start_new_session=True,
-            timeout=DEADLINE,
-            check=False,
-        ).stdout
+        return worker.run(WORKER, fields, passed=passed, deadline=DEADLINE)
     except subprocess.TimeoutExpired as error:
         raise NotProvided(f"the target's files did not answer within {DEADLINE:.0f} s") from error
 

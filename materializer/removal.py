@@ -88,18 +88,8 @@ def _empty(run: int) -> tuple[str, ...]:
     if found.st_uid == os.geteuid():
         return rmtree.remove_contents(run, frozenset({found.st_uid}))
     fields = (str(found.st_uid), *_groups(found), str(run))
-    done = subprocess.run(
-        worker.command("removalworker"),
-        input=b"".join(field.encode() + b"\0" for field in fields),
-        capture_output=True,
-        pass_fds=(run,),
-        cwd="/",
-        env={},
-        start_new_session=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    word, *left = done.stdout.split(b"\0")[:-1] or [b""]
+    answer = worker.run("removalworker", fields, passed=(run,), deadline=DEADLINE)
+    word, *left = answer.split(b"\0")[:-1] or [b""]
     if word != b"left":
         raise _Unfinished
     return tuple(map(os.fsdecode, left))
