@@ -26,8 +26,7 @@ class LaunchRequest:
     the provider's own (`amux.providers.base.Provider.options`); an unknown one is refused. `pty`
     gives a TERMINAL launch a new PTY of `rows` by `columns` instead of the caller's terminal.
     `require_memory` refuses a launch that would start without. `relayed` says that the caller
-    copies its own stdio to and from an agent that has pipes, as
-    `amux.launcher.foreground` does.
+    copies its own stdio to and from an agent that has pipes, as `amux.launcher.foreground` does.
     """
 
     provider: str = ""

@@ -7,7 +7,7 @@ is no third way: no fallback to `global`, and no local substitute for a Hub that
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from amux.hub.errors import Forbidden, HubError, InvalidRequest, MemoryDisabled, Unavailable
 from amux.launcher.errors import BadRequest
@@ -16,7 +16,7 @@ from amux.launcher.memory.hub import open_hub
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amux.hub.client import HubClient
+    from amux.hub.client import HubClient, LaunchGrant
     from amux.launcher.host import Host
     from amux.launcher.request import LaunchRequest
     from amux.launcher.target import ResolvedTarget
@@ -32,6 +32,17 @@ class Lease:
     token: str | None
     expires_at: int | None
     warning: str | None = None
+
+    @classmethod
+    def granted(cls, launch: str, opened: LaunchGrant) -> Self:
+        """Return the lease that the Hub's answer to `launch` holds."""
+        return cls(
+            launch=launch,
+            binding=opened.binding,
+            principal=opened.principal,
+            token=opened.token,
+            expires_at=opened.expires_at,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +119,7 @@ def bind_fresh(
         raise BadRequest(message) from error
     except HubError as error:
         return _not_bound(error)
-    return Lease(
-        launch=launch,
-        binding=opened.binding,
-        principal=opened.principal,
-        token=opened.token,
-        expires_at=opened.expires_at,
-    )
+    return Lease.granted(launch, opened)
 
 
 def _not_bound(error: HubError) -> Unbound:
@@ -145,10 +150,4 @@ def bind_stored(
                 "text, its memory calls fail until it is resumed again"
             ),
         )
-    return Lease(
-        launch=launch,
-        binding=opened.binding,
-        principal=opened.principal,
-        token=opened.token,
-        expires_at=opened.expires_at,
-    )
+    return Lease.granted(launch, opened)
