@@ -48,6 +48,7 @@ SECONDS: Final = 30.0
 BINDING_HEADER: Final = "Amux-Memory-Binding"
 _BY_CODE: Final = {error.code: error for error in WIRE_ERRORS}
 Value = TypeVar("Value")
+Request = TypeVar("Request", "SearchRequest", "GetRequest", "UpsertRequest", "ForgetRequest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,9 +169,7 @@ class HubClient:
         """Return one page of matches."""
         from amux.hub.values import Match, SearchAnswer, SearchRequest  # noqa: PLC0415  # a launch needs none of the verbs
 
-        _expect("request", request, SearchRequest)
-
-        tree = self._verb("search", request)
+        tree = self._verb("search", request, SearchRequest)
         matches = tree.get("matches")
         if not isinstance(matches, list):
             raise _not_understood()
@@ -181,25 +180,19 @@ class HubClient:
         """Return a piece of one document."""
         from amux.hub.values import Fragment, GetRequest  # noqa: PLC0415  # a launch needs none of the verbs
 
-        _expect("request", request, GetRequest)
-
-        return _value(Fragment, self._verb("get", request))
+        return _value(Fragment, self._verb("get", request, GetRequest))
 
     def upsert(self, request: UpsertRequest) -> Written:
         """Write one document."""
         from amux.hub.values import UpsertRequest, Written  # noqa: PLC0415  # a launch needs none of the verbs
 
-        _expect("request", request, UpsertRequest)
-
-        return _value(Written, self._verb("upsert", request))
+        return _value(Written, self._verb("upsert", request, UpsertRequest))
 
     def forget(self, request: ForgetRequest) -> Forgotten:
         """Delete one document."""
         from amux.hub.values import ForgetRequest, Forgotten  # noqa: PLC0415  # a launch needs none of the verbs
 
-        _expect("request", request, ForgetRequest)
-
-        return _value(Forgotten, self._verb("forget", request))
+        return _value(Forgotten, self._verb("forget", request, ForgetRequest))
 
     def open_launch(
         self, launch: str, *, principal: str | None = None, binding: str | None = None
@@ -240,9 +233,8 @@ class HubClient:
         """Set `memory.enabled` for the Hub's next start. Needs an admin."""
         return self._call("PUT", "/v1/system/config", {"memory.enabled": enabled})
 
-    def _verb(
-        self, verb: str, request: SearchRequest | GetRequest | UpsertRequest | ForgetRequest
-    ) -> dict[str, object]:
+    def _verb(self, verb: str, request: Request, kind: type[Request]) -> dict[str, object]:
+        _expect("request", request, kind)
         return self._call("POST", f"/v1/memory/{verb}", dataclasses.asdict(request))
 
     def _call(
