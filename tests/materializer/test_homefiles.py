@@ -246,6 +246,16 @@ def test_files_are_read_as_the_target_and_links_lead_to_nothing_of_the_services(
     assert environ in {None, b""}
 
 
+def test_a_search_in_each_folder_is_done_even_where_nothing_is_to_be_read(
+    target: Identity, alice: Account, as_target: Callable[[str], Trial]
+) -> None:
+    made = as_target(f"cd {alice.home}; mkdir -p notes/a; echo a word > notes/a/log")
+    assert made.status == 0, made
+    pattern = str(alice.home / "notes" / "*" / "log")
+    searches = ((pattern, b"word"), (pattern, b"other"))
+    assert targetfiles.read(target, (), limit=1, searches=searches) == ({}, (True, False))
+
+
 def test_a_target_without_files_is_not_even_asked(
     target: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
