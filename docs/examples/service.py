@@ -17,7 +17,7 @@ from amux import AmuxError, EventKind, LaunchRequest, Session, Supervisor, Watch
 PEOPLE = ("alice", "bob", "carol")
 
 
-def wish(home: Path, provider: str, command: str) -> LaunchRequest:
+def request_for(home: Path, provider: str, command: str) -> LaunchRequest:
     """Return what one person's launch asks for."""
     home.mkdir(parents=True, exist_ok=True)
     given = {"PATH": os.environ["PATH"]}
@@ -53,7 +53,7 @@ def main(folder: str, provider: str = "generic", command: str = "cat") -> int:
     with Supervisor(Path(folder) / "amux") as supervisor, supervisor.watch() as events:
         for person in PEOPLE:
             try:
-                session = supervisor.launch(wish(Path(folder) / person, provider, command))
+                session = supervisor.launch(request_for(Path(folder) / person, provider, command))
                 print(f"{person}: {greet(session, person)}")
             except AmuxError as error:
                 again = "it may work later" if error.retryable else "mend that first"
