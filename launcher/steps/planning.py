@@ -147,8 +147,8 @@ def _plan_known(
 def _facts(attempt: Attempt, agent: AgentRequest) -> Facts:
     """Read what the provider asks about, and what that leads to."""
     provider, identity = attempt.target.provider, attempt.target.identity
-    traces = held(provider.files_to_search, tuple)(agent)
-    facts = read_facts(held(provider.files_to_read, tuple)(agent), identity, traces)
+    searches = held(provider.files_to_search, tuple)(agent)
+    facts = read_facts(held(provider.files_to_read, tuple)(agent), identity, searches)
     # Files of the run are not in place yet.
     given = {str(attempt.paths.config / one.name): one.content for one in attempt.given}
     facts = Facts({**facts.files, **given}, facts.found)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def read_facts(
-    paths: tuple[str, ...], identity: Identity | None, traces: tuple[FileSearch, ...] = ()
+    paths: tuple[str, ...], identity: Identity | None, searches: tuple[FileSearch, ...] = ()
 ) -> Facts:
     """Return each path's first MAX_FACT_BYTES bytes, or None where no regular file can be read.
 
@@ -28,16 +28,16 @@ def read_facts(
     if identity is None:
         return Facts(
             {path: _read(os.fsencode(path)) for path in paths},
-            frozenset(one for one in traces if reading.contains(os.fsencode(one.path), one.text)),
+            frozenset(one for one in searches if reading.contains(os.fsencode(one.path), one.text)),
         )
     found, held = targetfiles.read(
         identity,
         paths,
         limit=MAX_FACT_BYTES,
-        searches=tuple((trace.path, trace.text) for trace in traces),
+        searches=tuple((search.path, search.text) for search in searches),
     )
     return Facts(
-        found, frozenset(trace for trace, there in zip(traces, held, strict=True) if there)
+        found, frozenset(search for search, there in zip(searches, held, strict=True) if there)
     )
 
 

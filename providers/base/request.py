@@ -121,7 +121,7 @@ class Facts:
 
     A path that ends in `/` is a folder: its content names each entry, its size and its time, a
     line each. `FOLDER/*.ending` holds name, NUL, content, NUL of each such file. `found` holds
-    the traces that were there.
+    the searches that found their text.
     """
 
     files: Mapping[str, bytes | None] = field(default_factory=dict)

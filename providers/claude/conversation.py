@@ -140,7 +140,7 @@ def _as_given(
     return Conversation(items=kept, words=words, native_id=chosen or known)
 
 
-def memory_trace(request: AgentRequest) -> FileSearch | None:
+def memory_search(request: AgentRequest) -> FileSearch | None:
     """Return where to look for native memory that the resumed conversation has read."""
     if request.resume is None or not NAMED.fullmatch(request.resume.native_id):
         return None

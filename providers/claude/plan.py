@@ -168,8 +168,8 @@ def _other_texts(caller: Caller) -> Iterator[str]:
             "the conversation is picked in Claude, so amux cannot know it: one that began without "
             "amux keeps what Claude's own memory put into it, and amux resume cannot return to it"
         )
-    trace = conversation.memory_trace(request)
-    if trace is not None and trace in facts.found:
+    search = conversation.memory_search(request)
+    if search is not None and search in facts.found:
         yield READ_BEFORE
 
 

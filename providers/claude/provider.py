@@ -95,8 +95,8 @@ class ClaudeProvider(Provider):
 
     def files_to_search(self, request: AgentRequest) -> tuple[FileSearch, ...]:
         """Look for native memory that a resumed conversation has read."""
-        trace = conversation.memory_trace(request)
-        return () if trace is None else (trace,)
+        search = conversation.memory_search(request)
+        return () if search is None else (search,)
 
     def find_resume(self, arguments: tuple[str, ...]) -> NativeResume | None:
         """Find --resume, --continue and their like."""

@@ -17,7 +17,7 @@ from amux.launcher.errors import AgentFailed, ChannelError
 from amux.launcher.process.run_processes import start_time
 from amux.launcher.process.spawn import SpawnRequest, spawn
 from amux.launcher.provider_call import held
-from amux.launcher.steps import app_server as beside
+from amux.launcher.steps import app_server
 from amux.launcher.steps.app_server import Server, start_server
 from amux.providers.base import Confirmed, LaunchPlan
 from amux.providers.errors import BadArguments, NotConfirmed, RequestRefused
@@ -115,8 +115,8 @@ def test_a_server_that_never_listens_is_ended_at_the_deadline(
         started.append(spawn(request))
         return started[0]
 
-    monkeypatch.setattr(beside, "LISTEN_SECONDS", 0.5)
-    monkeypatch.setattr(beside, "spawn", remember)
+    monkeypatch.setattr(app_server, "LISTEN_SECONDS", 0.5)
+    monkeypatch.setattr(app_server, "spawn", remember)
     with pytest.raises(ChannelError, match=r"did not listen on .*s\.sock in 0\.5 s"):
         start(folder, "never")
     assert started[0].status is not None
@@ -147,7 +147,7 @@ def test_a_server_that_dies_fails_the_request_that_waits(folder: Path) -> None:
 def test_every_message_is_settled_and_quiet_times_are_used_to_look(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beside, "QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(app_server, "QUIET_SECONDS", 0.05)
     looked = threading.Event()
     told: list[str | None] = []
 

@@ -29,7 +29,7 @@ from amux.hub.stopmark import is_marked, set_mark
 from amux.hub.values import UpsertRequest
 from amux.launcher.host import Host, this_host
 from amux.launcher.launch import launch
-from amux.launcher.memory import hub_keeper as hubkeeper
+from amux.launcher.memory import hub_keeper
 from amux.launcher.memory.hub import ENDS_WITH_US
 from amux.launcher.memory.hub_keeper import HubKeeper
 from amux.launcher.session.store import SessionStore
@@ -67,7 +67,7 @@ class Starts:
         self.made.put(next(self._count))
         if self._fail:
             raise NotStarted(self._fail)
-        hubkeeper.start_again(home, environ)
+        hub_keeper.start_again(home, environ)
 
 
 def keeping() -> set[threading.Thread]:
@@ -202,14 +202,14 @@ def test_a_start_that_fails_is_told_once_and_tried_again_ever_more_seldom(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: queue.Queue[float] = queue.Queue()
-    wait = hubkeeper._Home.wait  # noqa: SLF001  # what it waits is what is looked at
+    wait = hub_keeper._Home.wait  # noqa: SLF001  # what it waits is what is looked at
 
-    def tell_and_wait(kept: hubkeeper._Home, seconds: float) -> bool:
+    def tell_and_wait(kept: hub_keeper._Home, seconds: float) -> bool:
         if seconds:
             waited.put(seconds)
         return wait(kept, seconds)
 
-    monkeypatch.setattr(hubkeeper._Home, "wait", tell_and_wait)  # noqa: SLF001  # as above
+    monkeypatch.setattr(hub_keeper._Home, "wait", tell_and_wait)  # noqa: SLF001  # as above
     told: queue.Queue[str] = queue.Queue()
     keeper = HubKeeper(start=Starts("the disk is full"), first=0.01, last=0.04)
     keeper.keep("a run", host, told.put)
@@ -229,7 +229,7 @@ def test_nobody_counts_on_a_keeper_that_a_mistake_has_ended(host: Host) -> None:
         for mistake in mistakes:
             raise mistake
         started.put(home)
-        hubkeeper.start_again(home, environ)
+        hub_keeper.start_again(home, environ)
 
     before = keeping()
     keeper = HubKeeper(start=start)
@@ -272,7 +272,7 @@ def test_nothing_is_started_inside_a_run_or_with_memory_off_or_in_another_folder
     assert keeping() <= before
     set_setting(host.home, "memory.enabled", "false")
     kill(host)
-    hubkeeper.start_again(host.home, host.environ)
+    hub_keeper.start_again(host.home, host.environ)
     assert not answers(host.home)
     set_setting(host.home, "memory.enabled", "true")
     ensure_running(host.home, host.environ)
@@ -321,14 +321,14 @@ def by_hand(hub_home: HubHome) -> HubHome:
 def looks(monkeypatch: pytest.MonkeyPatch) -> queue.Queue[bool]:
     """Tell each look of a keeper at a home without a Hub: whether it was stopped on purpose."""
     told: queue.Queue[bool] = queue.Queue()
-    lacks = hubkeeper._Home.lacks  # noqa: SLF001  # only here it shows that nothing was done
+    lacks = hub_keeper._Home.lacks  # noqa: SLF001  # only here it shows that nothing was done
 
-    def tell_and_look(kept: hubkeeper._Home, last: Holder | None) -> bool:
+    def tell_and_look(kept: hub_keeper._Home, last: Holder | None) -> bool:
         found = lacks(kept, last)
         told.put(is_marked(kept.path))
         return found
 
-    monkeypatch.setattr(hubkeeper._Home, "lacks", tell_and_look)  # noqa: SLF001  # as above
+    monkeypatch.setattr(hub_keeper._Home, "lacks", tell_and_look)  # noqa: SLF001  # as above
     return told
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from amux.launcher.channel.context_query import Inquiry, open_inquiry
 from amux.launcher.errors import DeadlinePassed
-from amux.launcher.evidence import query_socket as desks
+from amux.launcher.evidence import query_socket
 from amux.launcher.evidence.query_socket import ask_at, open_desk
 from amux.providers.claude import ClaudeProvider
 from amux.providers.pi import PiProvider
@@ -204,7 +204,7 @@ def test_another_process_is_answered_at_the_runs_folder_under_any_path(tmp_path:
 def test_an_agent_that_is_at_work_too_long_is_not_told_of_as_without_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desks, "ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr(query_socket, "ANSWER_SECONDS", 0.0)
     agent = Agent()
     agent.inquiry.sent(USER)
     desk = open_desk(tmp_path, agent.inquiry)

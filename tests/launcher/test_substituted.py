@@ -13,7 +13,7 @@ import pytest
 from amux.launcher.errors import BadRequest
 from amux.launcher.launch import launch
 from amux.launcher.request import LaunchRequest
-from amux.launcher.steps import descriptor_arguments as substitutions
+from amux.launcher.steps import descriptor_arguments
 from amux.launcher.steps.descriptor_arguments import substituted
 from amux.providers.base import Mode
 from fixtures.stages import AMUX
@@ -73,10 +73,10 @@ def test_a_file_that_the_caller_opened_counts_and_nothing_that_only_looks_so(
 def test_a_pipe_that_does_not_end_or_is_too_long_is_refused(
     pipe: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(substitutions, "SIZE_LIMIT", 5)
+    monkeypatch.setattr(descriptor_arguments, "SIZE_LIMIT", 5)
     with pytest.raises(BadRequest, match=f"/dev/fd/{pipe} holds more than 5 bytes"):
         substituted((f"/dev/fd/{pipe}",), FOLDER)
-    monkeypatch.setattr(substitutions, "SECONDS", 0.0)
+    monkeypatch.setattr(descriptor_arguments, "SECONDS", 0.0)
     reading, writing = os.pipe()
     try:
         with pytest.raises(BadRequest, match=f"/dev/fd/{reading} did not end"):
